@@ -1,0 +1,308 @@
+"""How a lease is acquired and given back, as flows for both clients and every store.
+
+Acquiring is one operation in a loop. `Acquire` is idempotent for its holder, so it is what tries,
+queues, confirms a claim, asks again after a lost reply, and queues again whoever the store forgot:
+
+1. Send it. Granted: done. Refused and not to wait: done.
+2. Queued: sleep until woken (a notice, a check that saw something, the end of the wait).
+3. Woken: send it again, under the old arrival number.
+4. The wait is over: ask a last time without queueing, which also learns who holds it, and leave.
+
+However a flow ends early (an error, a cancellation, an interrupt, the generator dropped), what it
+may have got is given back behind the caller's back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from joblock.protocol.steps import Flow, Pause, Seat
+from joblock.store.ops import (
+    Acquire,
+    AcquireReply,
+    Busy,
+    Granted,
+    Joined,
+    Leave,
+    Queueing,
+    Refresh,
+    Release,
+    Released,
+)
+from joblock.values.errors import LockLost, LockNotAcquired, StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from joblock.protocol.hold import Hold
+    from joblock.protocol.request import Request
+    from joblock.values.clock import Clock
+
+OUTAGE_LIMIT = 30.0
+"""Seconds of outage after which a wait without end gives up."""
+
+FIRST_RETRY = 0.02
+LONGEST_RETRY = 1.0
+
+
+class Desk(Protocol):
+    """What a flow needs of the client: its clock, its seats and the list of its holds."""
+
+    clock: Clock
+    worker: str
+    client: str
+
+    def seat(self, request: Request, holder: str) -> Seat:
+        """A place to wait at."""
+        ...
+
+    @property
+    def listening(self) -> bool:
+        """Whether notices reach this client."""
+        ...
+
+    def new_holder(self, request: Request) -> str:
+        """The holder of this acquisition, or the empty text while that holder is just leaving."""
+        ...
+
+    def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
+        """Begin to keep a lease."""
+        ...
+
+    def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
+        """Whether the very caller holds what it is about to wait for."""
+        ...
+
+    def give_back(self, request: Request, holder: str) -> Leave | None:
+        """Count an unfinished acquisition as over; what undoes it, or None if others share it."""
+        ...
+
+    def undo(self, op: Leave | Release) -> None:
+        """Send that behind the caller's back, after everything already sent for its holder."""
+        ...
+
+    def retire(self, hold: Hold) -> bool:
+        """Stop keeping a lease; True for the one caller that is to release it in the store."""
+        ...
+
+    def released(self, hold: Hold) -> None:
+        """The lease was given back (or was not ours any more)."""
+        ...
+
+
+class Won(Protocol):
+    """An acquisition that ended in a hold."""
+
+
+def acquire(desk: Desk, request: Request, *, skip_grace: bool = False) -> Flow[Hold | Busy]:
+    """Win a lease, or say who is in the way once the wait is over.
+
+    Raises StoreUnavailable if the store is down when it has to answer, RuntimeError if the caller
+    would wait for itself.
+    """
+    reply = yield from acquire_or_join(desk, request, skip_grace=skip_grace, join=None)
+    if isinstance(reply, Joined):  # pragma: no cover - only a joining request is answered so
+        raise AssertionError(reply)
+    return reply
+
+
+def acquire_or_join(
+    desk: Desk, request: Request, *, skip_grace: bool, join: int | None
+) -> Flow[Hold | Busy | Joined]:
+    """As `acquire`, for a caller that may instead be content with the run in progress."""
+    holder = desk.new_holder(request)
+    while not holder:
+        if request.wait == 0:
+            return Busy(request.holder, 0, "held")
+        yield Pause(desk.seat(request, ""), desk.clock.monotonic() + FIRST_RETRY)
+        holder = desk.new_holder(request)
+    attempt = _Attempt(desk, request, holder, skip_grace, join)
+    try:
+        reply = yield from attempt.once() if request.wait == 0 else attempt.wait()
+        if type(reply) is Granted:
+            return desk.admit(request, holder, reply, attempt.sent)
+    except BaseException:
+        undo = desk.give_back(request, holder)
+        if undo is not None:
+            desk.undo(undo)
+        raise
+    finally:
+        if attempt.seat is not None:
+            attempt.seat.leave()
+    desk.give_back(request, holder)
+    return reply  # pyright: ignore[reportReturnType]
+
+
+class _Attempt:
+    """One acquisition on its way."""
+
+    __slots__ = ("arrival", "desk", "holder", "join", "request", "seat", "sent", "skip_grace")
+
+    def __init__(
+        self, desk: Desk, request: Request, holder: str, skip_grace: bool, join: int | None
+    ) -> None:
+        self.desk = desk
+        self.request = request
+        self.holder = holder
+        self.skip_grace = skip_grace
+        self.join = join
+        self.arrival = 0
+        self.sent = 0.0
+        self.seat: Seat | None = None
+
+    def once(self) -> Flow[AcquireReply]:
+        self.sent = self.desk.clock.monotonic()
+        return (yield self._operation(None))
+
+    def wait(self) -> Flow[AcquireReply]:
+        request, desk = self.request, self.desk
+        seat = self.seat = desk.seat(request, self.holder)
+        end = None if request.wait is None else desk.clock.monotonic() + request.wait / 1000
+        outage = _Outage(end)
+        while True:
+            try:
+                reply = yield from self._ask()
+            except StoreUnavailable as error:
+                yield Pause(seat, outage.retry_at(desk.clock.monotonic(), error))
+                continue
+            outage.over()
+            if type(reply) is not Busy or not reply.arrival:
+                return reply
+            if desk.would_wait_for_itself(request, reply):
+                raise RuntimeError(_self_wait(request))
+            seat.sit(reply.epoch, reply.remaining, self.join or 0)
+            yield Pause(seat, end)
+            if seat.joined:
+                return Joined(seat.joined)
+            if not seat.woken() and end is not None and desk.clock.monotonic() >= end:
+                return (yield from self._last_chance())
+
+    def _ask(self) -> Flow[AcquireReply]:
+        queue = Queueing(
+            self.desk.client, self.arrival, self.desk.listening, self.skip_grace, self.join
+        )
+        self.sent = self.desk.clock.monotonic()
+        reply = yield self._operation(queue)
+        if type(reply) is Busy:
+            self.arrival = reply.arrival
+            if self.join is not None and not self.join:
+                self.join = reply.token
+        return reply
+
+    def _last_chance(self) -> Flow[AcquireReply]:
+        reply = yield from self.once()
+        if type(reply) is Busy:
+            yield Leave(self.request.key, self.holder)
+        return reply
+
+    def _operation(self, queue: Queueing | None) -> Acquire:
+        request = self.request
+        return Acquire(
+            request.key,
+            self.holder,
+            request.ttl,
+            request.weight,
+            request.limit,
+            request.at_least,
+            True,
+            self.desk.worker,
+            queue,
+        )
+
+
+class _Outage:
+    """How long the store has been away, and when to ask again."""
+
+    __slots__ = ("end", "pause", "since")
+
+    def __init__(self, end: float | None) -> None:
+        self.end = end
+        self.over()
+
+    def over(self) -> None:
+        self.since: float | None = None
+        self.pause = FIRST_RETRY
+
+    def retry_at(self, now: float, error: StoreUnavailable) -> float:
+        if self.since is None:
+            self.since = now
+        end = self.since + OUTAGE_LIMIT if self.end is None else self.end
+        if now >= end:
+            raise error
+        at = min(end, now + self.pause)
+        self.pause = min(LONGEST_RETRY, self.pause * 2)
+        return at
+
+
+def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[bool]:
+    """Give a lease back; False if it was lost before. A store that fails is logged, not raised."""
+    if not desk.retire(hold):
+        return not hold.lost
+    if hold.lost:
+        desk.undo(Release(hold.key, hold.holder, hold.token))
+        desk.released(hold)
+        return False
+    op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting)
+    try:
+        reply: Released = yield op
+    except StoreError as error:
+        _tell_unreleased(hold, error)
+        desk.undo(op)
+        return True
+    except BaseException:
+        desk.undo(op)
+        raise
+    finally:
+        desk.released(hold)
+    if not reply.freed:
+        hold.lose("refused")
+    return reply.freed
+
+
+def settle(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[LockLost | None]:
+    """Leave a block or a run: release, and the loss to raise if there was one that matters."""
+    if hold.detached:
+        return None
+    released = yield from release(desk, hold, grace=grace, ok=ok)
+    if released or not hold.lost:
+        return None
+    return None if hold.on_lost == "warn" else hold.loss()
+
+
+def refresh(desk: Desk, hold: Hold, ttl: int) -> Flow[None]:
+    """Renew now, and from now on, with that ttl; raises LockLost."""
+    if not hold.held:
+        raise hold.loss()
+    hold.extend(ttl)
+    sent = desk.clock.monotonic()
+    reply = yield Refresh((hold.renewal(sent),), extend_only=False)
+    if reply.renewed[0]:
+        hold.reset(sent)
+    else:
+        hold.lose("refused")
+    if not hold.held:
+        raise hold.loss()
+
+
+def not_acquired(request: Request, busy: Busy) -> LockNotAcquired:
+    """The error for a caller that cannot go on without the lease."""
+    reason = busy.why if request.wait == 0 else "timeout"
+    return LockNotAcquired(request.name, busy.holder or None, busy.remaining / 1000, reason)
+
+
+def _self_wait(request: Request) -> str:
+    return (
+        f"this thread or task already holds {request.name!r} and would wait for itself for ever: "
+        "pass reentrant=True to nest, or wait=False to be told"
+    )
+
+
+def _tell_unreleased(hold: Hold, error: StoreError) -> None:
+    from joblock.values.log import logger
+
+    logger("lease").warning(
+        "could not release %r held by %r (token %d): %s; it lapses at its ttl unless a retry "
+        "in the background succeeds",
+        hold.key,
+        hold.holder,
+        hold.token,
+        error,
+    )

@@ -1,0 +1,139 @@
+"""A lease as its holder sees it: until when it counts on it, and how it was lost.
+
+The local deadline is counted from before the request was sent, less 1% for the drift of two
+clocks, so a holder that runs gives up no later than the store does. Loss is final: once a reader
+or the keeper has seen the deadline pass, no late reply revives the hold. Each field is written by
+one thread at a time and only ever moves one way, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from joblock.protocol.request import OnLost, Request
+from joblock.store.ops import Granted, Renewal
+from joblock.values.errors import LockLost
+
+if TYPE_CHECKING:
+    from joblock.values.clock import Clock
+
+MARGIN = 0.99
+HELD_LONG = 300.0
+"""Seconds after which a hold that nothing bounds is worth a warning."""
+
+NEVER = float("inf")
+
+
+class Hold:
+    """One granted lease of this process."""
+
+    __slots__ = (
+        "acquired_at",
+        "clock",
+        "deadline",
+        "detached",
+        "due",
+        "ends",
+        "holder",
+        "key",
+        "lost",
+        "name",
+        "on_loss",
+        "on_lost",
+        "over",
+        "renew",
+        "since",
+        "token",
+        "ttl",
+        "waiting",
+        "warned",
+        "weight",
+    )
+
+    def __init__(
+        self, clock: Clock, request: Request, holder: str, granted: Granted, sent: float
+    ) -> None:
+        self.clock = clock
+        self.key = request.key
+        self.name = request.name
+        self.holder = holder
+        self.token = granted.token
+        self.acquired_at = granted.acquired_at
+        self.waiting = granted.waiting
+        self.weight = 0 if request.weight >= request.limit else request.weight
+        self.ttl = ttl = request.ttl / 1000
+        self.renew = request.renew
+        self.on_lost: OnLost = request.on_lost
+        self.since = sent
+        self.ends = sent + request.max_duration / 1000 if request.max_duration else NEVER
+        self.deadline = sent + ttl * MARGIN
+        if self.ends < self.deadline:
+            self.deadline = self.ends
+        self.due = sent + ttl / 3 if request.renew else self.deadline
+        self.lost = ""
+        self.over = False
+        self.warned = False
+        self.detached = False
+        self.on_loss: list[Callable[[], None]] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether the holder may still count on it; past the deadline it never may again."""
+        if self.lost or self.over:
+            return False
+        if self.clock.monotonic() < self.deadline:
+            return True
+        self.lost = self._too_late()
+        return False
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left on the local deadline, 0 if not held."""
+        return max(0.0, self.deadline - self.clock.monotonic()) if self.held else 0.0
+
+    @property
+    def exclusive(self) -> bool:
+        """Takes the whole key."""
+        return not self.weight
+
+    def loss(self) -> LockLost:
+        """The error that tells of the loss."""
+        return LockLost(self.name, self.holder, self.token, self.lost or "released")
+
+    def lose(self, reason: str) -> None:
+        """Count it as lost, whatever comes later; the first reason stays."""
+        if not self.lost:
+            self.lost = reason
+
+    def renewal(self, now: float) -> Renewal:
+        """The renewal to send now, clipped so that the store holds nothing past `ends`."""
+        ttl = self.ttl if self.ends is NEVER else min(self.ttl, self.ends - now)
+        return Renewal(self.key, self.holder, self.token, max(1, round(ttl * 1000)))
+
+    def renewed(self, sent: float) -> None:
+        """The store has renewed what was sent then; too late if the deadline passed meanwhile."""
+        if self.held:
+            self.deadline = max(self.deadline, min(sent + self.ttl * MARGIN, self.ends))
+            self.due = sent + self.ttl / 3
+
+    def extend(self, ttl: int) -> None:
+        """Live by another ttl (milliseconds) from the next renewal on, which is due now."""
+        self.ttl = ttl / 1000
+        self.due = self.clock.monotonic()
+
+    def reset(self, sent: float) -> None:
+        """As `renewed`, for an explicit refresh, which may also bring the deadline forward."""
+        if self.held:
+            self.deadline = min(sent + self.ttl * MARGIN, self.ends)
+            self.due = sent + self.ttl / 3 if self.renew else self.deadline
+
+    def held_long(self, now: float) -> bool:
+        """True once, when a hold that nothing bounds has become old."""
+        if self.warned or self.ends is not NEVER or now - self.since < HELD_LONG:
+            return False
+        self.warned = True
+        return True
+
+    def _too_late(self) -> str:
+        return "max_duration" if self.deadline >= self.ends else "deadline"

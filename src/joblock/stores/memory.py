@@ -1,0 +1,422 @@
+"""The memory store: leases of one process, gone with it.
+
+Every client that names the same ``memory://NAME`` shares one state, sync and async alike; without
+a name a client has a private one. A forked child begins with an empty one: it is another process.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import insort
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, cast
+
+from joblock.store import machine
+from joblock.store.contract import Abilities, Deliver
+from joblock.store.machine import Lease, Now, Waiter
+from joblock.store.ops import (
+    Acquire,
+    AcquireReply,
+    Check,
+    Checked,
+    Count,
+    Force,
+    Forced,
+    Granted,
+    Holders,
+    Leave,
+    Notice,
+    Operation,
+    Page,
+    Purge,
+    Refresh,
+    Refreshed,
+    Release,
+    Released,
+    Strike,
+    Waiters,
+)
+from joblock.values.clock import SYSTEM_CLOCK, Clock
+from joblock.values.identity import on_fork
+from joblock.values.records import JobLock, Waiting
+
+
+def _place(waiter: Waiter) -> tuple[int, str]:
+    return waiter.arrival, waiter.holder
+
+
+class _Presence:
+    __slots__ = ("epoch", "until")
+
+    def __init__(self, epoch: int, until: int) -> None:
+        self.epoch = epoch
+        self.until = until
+
+
+class _Key:
+    """One key's rows; the queue is kept sorted, parked waiters are only in `waiters`."""
+
+    __slots__ = ("arrivals", "held", "key", "line", "notices", "ok_token", "room", "token", "waiters")
+
+    def __init__(self, key: str, room: _Room, token: int) -> None:
+        self.key = key
+        self.room = room
+        self.token = token
+        self.ok_token = 0
+        self.arrivals = 0
+        self.held: list[Lease] = []
+        self.line: list[Waiter] = []
+        self.waiters: dict[str, Waiter] = {}
+        self.notices: list[Notice] = []
+
+    def leases(self) -> list[Lease]:
+        return self.held[:]
+
+    def put(self, lease: Lease) -> None:
+        if lease not in self.held:
+            self.held.append(lease)
+
+    def drop(self, lease: Lease) -> None:
+        self.held.remove(lease)
+
+    def waiter(self, holder: str) -> Waiter | None:
+        return self.waiters.get(holder)
+
+    def queue(self) -> Iterator[Waiter]:
+        at = 0
+        while at < len(self.line):
+            waiter = self.line[at]
+            yield waiter
+            # It may have been parked or dropped meanwhile, and then the next one stands here.
+            if at < len(self.line) and self.line[at] is waiter:
+                at += 1
+
+    def enqueue(self, waiter: Waiter) -> None:
+        self.dequeue(waiter)
+        self.waiters[waiter.holder] = waiter
+        if not waiter.parked:
+            insort(self.line, waiter, key=_place)
+
+    def dequeue(self, waiter: Waiter) -> None:
+        self.waiters.pop(waiter.holder, None)
+        if waiter in self.line:
+            self.line.remove(waiter)
+
+    def next_arrival(self) -> int:
+        self.arrivals = max(self.arrivals, self.line[-1].arrival if self.line else 0) + 1
+        return self.arrivals
+
+    def present(self, client: str, now: int) -> bool:
+        presence = self.room.clients.get(client)
+        return presence is not None and presence.until > now
+
+    def report(self, client: str, now: int, until: int, listening: bool) -> int:
+        del listening  # a notice is a call in this process, it always arrives
+        presence = self.room.clients.get(client)
+        if presence is None or presence.until <= now:
+            self.room.epochs += 1
+            presence = self.room.clients[client] = _Presence(self.room.epochs, until)
+        presence.until = until
+        return presence.epoch
+
+    def strike(self, client: str) -> None:
+        self.room.clients.pop(client, None)
+
+
+class _Room:
+    """The state behind one name: its keys, its waiting clients, and who listens."""
+
+    named: ClassVar[weakref.WeakValueDictionary[str, _Room]] = weakref.WeakValueDictionary()
+    every: ClassVar[weakref.WeakSet[_Room]] = weakref.WeakSet()
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.base = clock.wall() - clock.monotonic()
+        self.listeners: dict[str, Deliver] = {}
+        self.floor = 0
+        self.clear()
+        _Room.every.add(self)
+
+    def clear(self) -> None:
+        self.lock = threading.Lock()
+        self.keys: dict[str, _Key] = {}
+        self.clients: dict[str, _Presence] = {}
+        self.epochs = 0
+
+    def now(self) -> Now:
+        clock = self.clock
+        return Now(
+            int((clock.monotonic() + self.base) * 1000), int(clock.wall() * 1_000_000)
+        )
+
+    def deliver(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            listener = self.listeners.get(notice.client)
+            if listener is not None:
+                listener(notice)
+
+
+def _fork() -> None:
+    for room in tuple(_Room.every):
+        room.listeners = {}
+        room.clear()
+
+
+on_fork(_fork)
+
+
+class MemoryStore:
+    """Leases in this process; see the module."""
+
+    abilities = Abilities(shared=False)
+
+    def __init__(self, name: str = "", *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.url = f"memory://{name}"
+        room = _Room.named.get(name) if name else None
+        if room is None:
+            room = _Room(clock)
+            if name:
+                _Room.named[name] = room
+        elif room.clock is not clock:
+            raise ValueError(f"memory://{name} is in use with another clock; choose another name")
+        self._room = room
+
+    def driver(self) -> MemoryDriver:
+        """The blocking driver."""
+        return MemoryDriver(self._room)
+
+    def async_driver(self) -> AsyncMemoryDriver:
+        """The driver for tasks; it never waits."""
+        return AsyncMemoryDriver(self._room)
+
+    def subscribe(
+        self, client: str, deliver: Deliver, connected: Callable[[], None]
+    ) -> MemorySubscription:
+        """Hear a client's notices, in the thread that causes them."""
+        del connected  # nothing can be missed before: notices are calls
+        return MemorySubscription(self._room, client, deliver)
+
+    def after_fork(self) -> None:
+        """Nothing to abandon: the room was emptied when the process forked."""
+
+    def close(self) -> None:
+        """Nothing to give back: the leases stay for the room's other clients."""
+
+
+class MemorySubscription:
+    """A client's place among the listeners."""
+
+    listening = True
+
+    def __init__(self, room: _Room, client: str, deliver: Deliver) -> None:
+        self._room = room
+        self._client = client
+        room.listeners[client] = deliver
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._room.listeners.pop(self._client, None)
+
+
+class MemoryDriver:
+    """Does an operation on the room, under its lock."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self, room: _Room) -> None:
+        self._room = room
+
+    def call(self, op: Any) -> Any:
+        """Do ``op``; see `joblock.store.contract.Driver`."""
+        room = self._room
+        notices: list[Notice] = []
+        with room.lock:
+            kind = type(op)
+            if kind is Acquire:
+                reply = _acquire(room, op, notices)
+            elif kind is Release:
+                reply = _release(room, op, notices)
+            else:
+                reply = _OTHERS[kind](room, op, notices)
+        if notices:
+            room.deliver(notices)
+        return reply
+
+
+class AsyncMemoryDriver(MemoryDriver):
+    """The same for tasks: nothing here waits, so nothing can be cut off halfway."""
+
+    __slots__ = ()
+
+    async def call(self, op: Any) -> Any:
+        """Do ``op``; see `joblock.store.contract.AsyncDriver`."""
+        return MemoryDriver.call(self, op)
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        """Nothing is ever on its way."""
+        del holder
+        then()
+
+    async def aclose(self) -> None:
+        """Nothing belongs to the loop."""
+
+
+def _acquire(room: _Room, op: Acquire, notices: list[Notice]) -> AcquireReply:
+    key = room.keys.get(op.key)
+    if key is None:
+        return _first_grant(room, op)
+    key.notices = notices
+    return machine.acquire(key, room.now(), op)
+
+
+def _first_grant(room: _Room, op: Acquire) -> Granted:
+    """The common case, with nothing known of the key: free, no lease, nobody waits."""
+    now, token = room.now()
+    token = max(room.floor + 1, token)
+    key = room.keys[op.key] = _Key(op.key, room, token)
+    opens_at = now + op.at_least if op.at_least else 0
+    expires_at = now + op.ttl
+    key.held.append(
+        Lease(op.holder, token, op.weight, op.limit, now, expires_at, opens_at, 0, op.worker)
+    )
+    return Granted(token, now, expires_at)
+
+
+def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
+    key = room.keys.get(op.key)
+    if key is None:
+        return Released(False)
+    key.notices = notices
+    freed = machine.release(key, room.now(), op)
+    _forget_if_free(room, key)
+    return Released(freed)
+
+
+def _forget_if_free(room: _Room, key: _Key) -> None:
+    if not key.held and not key.waiters:
+        room.floor = max(room.floor, key.token)
+        del room.keys[key.key]
+
+
+def _open(room: _Room, name: str, notices: list[Notice]) -> _Key:
+    key = room.keys.get(name)
+    if key is None:
+        key = room.keys[name] = _Key(name, room, room.floor)
+    key.notices = notices
+    return key
+
+
+def _refresh(room: _Room, op: Refresh, notices: list[Notice]) -> Refreshed:
+    renewed: list[bool] = []
+    waiting: list[bool] = []
+    now = room.now()
+    for renewal in op.renewals:
+        key = room.keys.get(renewal.key)
+        if key is not None:
+            key.notices = notices
+        renewed.append(key is not None and machine.refresh(key, now.ms, renewal, op.extend_only))
+        waiting.append(key is not None and bool(key.line))
+    return Refreshed(tuple(renewed), tuple(waiting))
+
+
+def _leave(room: _Room, op: Leave, notices: list[Notice]) -> Released:
+    key = _open(room, op.key, notices)
+    left = machine.leave(key, room.now(), op)
+    _forget_if_free(room, key)
+    return Released(left)
+
+
+def _strike(room: _Room, op: Strike, notices: list[Notice]) -> Released:
+    return Released(machine.strike(_open(room, op.key, notices), room.now(), op))
+
+
+def _check(room: _Room, op: Check, notices: list[Notice]) -> Checked:
+    now = room.now()
+    return Checked(
+        tuple(
+            machine.check(_open(room, name, notices), now, op.client, op.listening)
+            for name in op.keys
+        )
+    )
+
+
+def _describe(room: _Room, key: _Key) -> tuple[JobLock, ...]:
+    now = room.now().ms
+    return tuple(
+        machine.describe(key.key, lease, now)
+        for lease in machine.visible(key.held, now)
+        if not lease.claim or lease.running(now)
+    )
+
+
+def _holders(room: _Room, op: Holders, notices: list[Notice]) -> tuple[JobLock, ...]:
+    del notices
+    key = room.keys.get(op.key)
+    return _describe(room, key) if key is not None else ()
+
+
+def _waiters(room: _Room, op: Waiters, notices: list[Notice]) -> tuple[Waiting, ...]:
+    del notices
+    key = room.keys.get(op.key)
+    if key is None:
+        return ()
+    now = room.now().ms
+    line = sorted(key.waiters.values(), key=_place)
+    return tuple(
+        machine.describe_waiter(op.key, waiter, key.present(waiter.client, now)) for waiter in line
+    )
+
+
+def _page(room: _Room, op: Page, notices: list[Notice]) -> tuple[JobLock, ...]:
+    del notices
+    found: list[JobLock] = []
+    for name in sorted(name for name in room.keys if name.startswith(op.prefix)):
+        if name > op.after and len(found) < op.size:
+            found.extend(_describe(room, room.keys[name]))
+    return tuple(found)
+
+
+def _count(room: _Room, op: Count, notices: list[Notice]) -> int:
+    return len(_page(room, Page(op.prefix, size=len(room.keys) + 1), notices))
+
+
+def _force(room: _Room, op: Force, notices: list[Notice]) -> Forced:
+    key = _open(room, op.key, notices)
+    broken = machine.force(key, room.now())
+    _forget_if_free(room, key)
+    return Forced(broken)
+
+
+def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
+    del notices
+    now = room.now().ms
+    stale = [
+        key
+        for key in room.keys.values()
+        if not key.line and all(lease.until() + op.idle <= now for lease in key.held)
+    ][: op.batch]
+    for key in stale:
+        key.held.clear()
+        key.waiters.clear()
+        _forget_if_free(room, key)
+    for client in [name for name, seen in room.clients.items() if seen.until + op.idle <= now]:
+        del room.clients[client]
+    return len(stale)
+
+
+_OTHERS = cast(
+    "dict[type[Operation], Callable[[_Room, Any, list[Notice]], Any]]",
+    {
+        Refresh: _refresh,
+        Leave: _leave,
+        Strike: _strike,
+        Check: _check,
+        Holders: _holders,
+        Waiters: _waiters,
+        Page: _page,
+        Count: _count,
+        Force: _force,
+        Purge: _purge,
+    },
+)

@@ -1,0 +1,143 @@
+"""From what a caller passes for a store (a URL, a store, a function) to the store.
+
+URL schemes are open to other packages: an entry point of the group ``joblock.stores`` names a
+scheme and a function that takes the URL and returns a store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from joblock.values.errors import StoreMisconfigured
+
+if TYPE_CHECKING:
+    from joblock.store.contract import Store
+
+GROUP = "joblock.stores"
+
+
+def _memory(url: str) -> Store:
+    from joblock.stores.memory import MemoryStore  # noqa: PLC0415 - only the store in use is loaded
+
+    return MemoryStore(url.removeprefix("memory:").removeprefix("//"))
+
+
+def _sqlite(url: str) -> Store:
+    from joblock.stores.sqlite import SqliteStore  # noqa: PLC0415
+
+    return SqliteStore.from_url(url)
+
+
+_SCHEMES: dict[str, Callable[[str], Any]] = {"memory": _memory, "sqlite": _sqlite}
+
+
+def open_store(given: Any = None) -> Store:
+    """The store that ``given`` stands for; does no I/O.
+
+    ``None`` reads ``JOBLOCK_URL`` or the file that ``JOBLOCK_URL_FILE`` names, else it is the
+    embedded SQLite file of this user on this machine. Raises ValueError for a URL that cannot be
+    read, TypeError for an object that is no store, StoreMisconfigured where a shared store is
+    required and none is named.
+    """
+    if given is None:
+        return _from_environment()
+    if isinstance(given, str):
+        return _from_url(given)
+    if _is_store(given):
+        return cast("Store", given)
+    if callable(given):
+        return open_store(given())
+    raise TypeError(
+        "a store is a URL such as 'sqlite:///var/lib/app/locks.db', a Store, or a function "
+        f"that returns one; got {type(given).__module__}.{type(given).__qualname__}"
+    )
+
+
+def safe_url(url: str) -> str:
+    """A URL as it may be shown: everything that could be a password is replaced by ``***``.
+
+    Written for URLs that are wrong too: a password may hold ``/``, ``@`` or ``:`` unescaped.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    rest, question, query = rest.partition("?")
+    secrets, at, place = rest.rpartition("@")
+    if at and ":" in secrets:
+        secrets = secrets.partition(":")[0] + ":***"
+    pairs = [pair.partition("=") for pair in query.split("&")]
+    shown = "&".join(
+        f"{name}{equals}***" if "pass" in name.lower() or "secret" in name.lower() else
+        f"{name}{equals}{value}"
+        for name, equals, value in pairs
+    )
+    return f"{scheme}://{secrets}{at}{place}{question}{shown}"
+
+
+def _is_store(given: Any) -> bool:
+    return all(hasattr(given, name) for name in ("driver", "async_driver", "subscribe", "abilities"))
+
+
+def _from_environment() -> Store:
+    url = os.environ.get("JOBLOCK_URL", "").strip()
+    file = os.environ.get("JOBLOCK_URL_FILE", "").strip()
+    if url:
+        return _from_url(url)
+    if file:
+        return _from_url(_read(file))
+    if os.environ.get("JOBLOCK_REQUIRE_SHARED", "") not in ("", "0"):
+        raise StoreMisconfigured(
+            "JOBLOCK_REQUIRE_SHARED is set and no store is named: set JOBLOCK_URL or pass a URL"
+        )
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        raise StoreMisconfigured(
+            "this runs in Kubernetes and no store is named, so each pod would lock for itself "
+            "alone: set JOBLOCK_URL, or pass sqlite:///PATH if one pod is all there is"
+        )
+    from joblock.stores.sqlite import SqliteStore  # noqa: PLC0415
+
+    return SqliteStore.default()
+
+
+def _read(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8") as lines:
+            url = lines.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreMisconfigured(f"JOBLOCK_URL_FILE={file!r} cannot be read: {error}") from error
+    if not url:
+        raise StoreMisconfigured(f"JOBLOCK_URL_FILE={file!r} is empty; it should hold the URL")
+    return url
+
+
+def _from_url(url: str) -> Store:
+    scheme, separator, _ = url.partition(":")
+    if not separator:
+        raise ValueError(
+            f"a store URL begins with a scheme, such as sqlite:///PATH; got {safe_url(url)!r}"
+        )
+    opener = _SCHEMES.get(scheme) or _installed(scheme)
+    if opener is None:
+        raise ValueError(
+            f"no store for the URL scheme {scheme!r}; there are: {', '.join(_known())}"
+        )
+    return opener(url)
+
+
+def _entry_points() -> Any:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and rarely needed
+
+    return entry_points(group=GROUP)
+
+
+def _installed(scheme: str) -> Callable[[str], Any] | None:
+    for entry in _entry_points():
+        if entry.name == scheme:
+            return entry.load()
+    return None
+
+
+def _known() -> list[str]:
+    return sorted({*_SCHEMES, *(entry.name for entry in _entry_points())})

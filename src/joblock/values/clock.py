@@ -1,0 +1,81 @@
+"""Time as joblock uses it: a monotonic clock that also runs while the machine sleeps.
+
+Two clocks are kept apart on purpose. *Expiry* goes by `monotonic`, which nobody can step. *Tokens*
+go by `wall`, which grows across reboots and machines. Waiting belongs to the clock as well, so that
+a test can put another in its place and pass time without sleeping.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    import threading
+
+
+class Clock(Protocol):
+    """What tells the time, and waits for it."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that is never stepped and runs on while the machine sleeps."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970 by the wall clock."""
+        ...
+
+    def wait(self, event: threading.Event, until: float | None) -> None:
+        """Block until ``event`` is set or `monotonic` reaches ``until`` (``None``: no limit)."""
+        ...
+
+    async def await_(self, event: asyncio.Event, until: float | None) -> None:
+        """The same for a task."""
+        ...
+
+    def idle(self, event: threading.Event, until: float | None) -> None:
+        """`wait`, by a background thread that has nothing left to do until then."""
+        ...
+
+
+# Python's time.monotonic is CLOCK_MONOTONIC, which stops on Linux while the machine sleeps.
+_CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    __slots__ = ()
+
+    def monotonic(self, clock: int = _CLOCK_ID) -> float:  # noqa: D102 - as in Clock
+        return time.clock_gettime(clock)
+
+    def wall(self) -> float:  # noqa: D102
+        return time.time()
+
+    def wait(self, event: threading.Event, until: float | None) -> None:  # noqa: D102
+        # threading.TIMEOUT_MAX bounds a single wait; a wake-up too early only loops the caller.
+        event.wait(None if until is None else min(max(0.0, until - self.monotonic()), 4_000_000.0))
+
+    idle = wait
+
+    async def await_(self, event: asyncio.Event, until: float | None) -> None:  # noqa: D102
+        if until is None:
+            await event.wait()
+            return
+        import asyncio  # noqa: PLC0415 - the core must not load it
+
+        delay = until - self.monotonic()
+        if delay <= 0 or event.is_set():
+            return
+        # A bare timer instead of asyncio.timeout: that one cancels, and a cancellation that
+        # crosses with ours would be hard to tell from one by the caller.
+        timer = asyncio.get_running_loop().call_later(delay, event.set)
+        try:
+            await event.wait()
+        finally:
+            timer.cancel()
+
+
+SYSTEM_CLOCK = SystemClock()

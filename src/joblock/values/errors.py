@@ -1,0 +1,91 @@
+"""Every exception joblock raises, bad arguments apart (those are ValueError or TypeError)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class JobLockError(Exception):
+    """Base of all errors that are about locks and their store."""
+
+
+class LockNotAcquired(JobLockError):
+    """The lock was not obtained: held, in grace, or others wait for it.
+
+    ``key`` is the lock asked for, ``holder`` who has it (``None`` if the store does not say),
+    ``remaining`` the seconds until that lapses unless it is renewed, ``reason`` one of
+    ``"held"``, ``"grace"``, ``"waiting"`` and ``"timeout"``.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        holder: str | None = None,
+        remaining: float | None = None,
+        reason: str = "held",
+    ) -> None:
+        super().__init__(key, holder, remaining, reason)
+        self.key = key
+        self.holder = holder
+        self.remaining = remaining
+        self.reason = reason
+
+    def __str__(self) -> str:
+        what = {
+            "grace": "its last run ended and it stays closed for its grace period",
+            "waiting": "others are queued for it",
+        }.get(self.reason, "another holder has it")
+        if self.reason == "timeout":
+            what = "the wait for it timed out"
+        who = f", held by {self.holder!r}" if self.holder else ""
+        when = "" if self.remaining is None else f", lapses in {self.remaining:.3f} s unless renewed"
+        return (
+            f"lock {self.key!r} not acquired: {what}{who}{when}; "
+            f"wait longer, or look at it with: joblock peek {self.key!r}"
+        )
+
+
+class LockLost(JobLockError):
+    """A lease that was held is held no more, and its block or job may have run without it.
+
+    ``key``, ``holder`` and ``token`` name the lease, ``reason`` says how it was lost
+    (``"refused"``, ``"deadline"``, ``"max_duration"``, ``"closed"``). ``value`` is what the work
+    returned if it finished all the same.
+    """
+
+    def __init__(
+        self, key: str, holder: str, token: int, reason: str, value: Any = None
+    ) -> None:
+        super().__init__(key, holder, token, reason, value)
+        self.key = key
+        self.holder = holder
+        self.token = token
+        self.reason = reason
+        self.value = value
+
+    def __str__(self) -> str:
+        how = {
+            "refused": "the store no longer knows it as the holder (it lapsed, was broken by "
+            "somebody, or the store lost it)",
+            "deadline": "no renewal was confirmed in time",
+            "max_duration": "its max_duration is over",
+            "closed": "its client was closed",
+            "forked": "it belongs to the parent of this forked process",
+        }.get(self.reason, self.reason)
+        return (
+            f"lease on {self.key!r} lost by {self.holder!r} (token {self.token}): {how}; "
+            "what ran under it may have overlapped with another run, unless its writes were "
+            "fenced with the token"
+        )
+
+
+class StoreError(JobLockError):
+    """The store did not do what was asked of it."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or does not answer; the same call may work later."""
+
+
+class StoreMisconfigured(StoreError):
+    """The store answers but cannot serve as it is set up; a person has to change something."""

@@ -1,0 +1,52 @@
+"""Keys and holders: what may name a lock and who holds it, checked at the door."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+MAX_LENGTH = 500
+
+
+@lru_cache(maxsize=1024)
+def full_key(prefix: str, key: str) -> str:
+    """Put ``prefix`` before ``key`` and check what results.
+
+    Raises TypeError if the key is no text, ValueError if it is empty, longer than 500 characters
+    with its prefix, or holds NUL or a lone surrogate.
+    """
+    if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f'a key is text, such as "nightly-prune"; got {key!r}')
+    if not key:
+        raise ValueError("a key has at least one character; got ''")
+    return _checked(prefix + key, "key")
+
+
+@lru_cache(maxsize=64)
+def checked_prefix(prefix: Any) -> str:
+    """Check the text put before every key; the empty text is none."""
+    if not isinstance(prefix, str):
+        raise TypeError(f'a prefix is text, such as "shop:"; got {prefix!r}')
+    return _checked(prefix, "prefix") if prefix else ""
+
+
+def checked_holder(holder: Any) -> str:
+    """Check a holder given by the caller: the same rules as for a key."""
+    if not isinstance(holder, str):
+        raise TypeError(f'a holder is text, such as "worker-7"; got {holder!r}')
+    if not holder:
+        raise ValueError("a holder has at least one character; got ''")
+    return _checked(holder, "holder")
+
+
+def _checked(text: str, what: str) -> str:
+    if len(text) > MAX_LENGTH:
+        raise ValueError(
+            f"a {what} has at most {MAX_LENGTH} characters, its prefix included; "
+            f"got {len(text)}: {text[:60]!r}..."
+        )
+    if "\0" in text:
+        raise ValueError(f"a {what} holds no NUL character; got {text!r}")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"a {what} holds no lone surrogate (half a character); got {text!r}")
+    return text
