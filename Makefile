@@ -37,10 +37,13 @@ clean: ## remove .venv, caches and built files
 packages:
 	@scripts/debian-packages.sh
 
-.venv/.with-cli: pyproject.toml
+.venv/.with-cli: pyproject.toml .venv/bin/python
 	@scripts/venv.sh cli
 
 # dev includes cli
-.venv/.with-dev: pyproject.toml
+.venv/.with-dev: pyproject.toml .venv/bin/python
 	@scripts/venv.sh dev
 	@touch .venv/.with-cli
+
+# It is missing in a new checkout, and when the interpreter it links to has gone: venv.sh mends both.
+.venv/bin/python: ;

@@ -24,24 +24,38 @@ for package in "${packages[@]}"; do
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-echo "Debian packages to install: ${missing[*]}"
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
-    echo "Only root can install them: run this as root, or install sudo." >&2
+    echo "Only root can install Debian packages (${missing[*]}), and there is no sudo" >&2
     exit 1
   fi
+  echo "Debian packages are missing, and sudo is asked to install them"
   exec sudo -- "$0" "${missing[@]}"
 fi
 
+echo "Installing Debian packages: ${missing[*]}"
+log=$(mktemp)
+placed=
+finish() {
+  rm -f "$log"
+  if [ -n "$placed" ]; then rm -f "$policy"; fi
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+
 # Exit code 101 from this file is Debian's way to say: start no services. Somebody else's stays.
 if [ ! -e "$policy" ] || grep -qF "$mark" "$policy"; then
-  trap 'rm -f "$policy"' EXIT
-  trap 'exit 1' HUP INT TERM
+  placed=yes
   printf '#!/bin/sh\n# %s\nexit 101\n' "$mark" >"$policy"
   chmod 755 "$policy"
 fi
 
 export DEBIAN_FRONTEND=noninteractive
-options=(-q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
-apt-get "${options[@]}" update
-apt-get "${options[@]}" install --yes --no-install-recommends "${missing[@]}" </dev/null
+apt() { # what it says matters only when it fails
+  if ! apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@" </dev/null >"$log" 2>&1; then
+    cat "$log" >&2
+    return 1
+  fi
+}
+apt update
+apt install --yes --no-install-recommends "${missing[@]}"

@@ -24,12 +24,12 @@ make_venv() {
   python=$(find_python)
   if "$python" -c 'import ensurepip' 2>/dev/null; then
     "$python" -m venv --clear .venv
-  else
+  elif "$python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv --clear --without-pip .venv
-    if ! "$python" -m pip --python .venv/bin/python install --quiet pip; then
-      echo "No pip for $python that can fill .venv; on Debian: apt-get install python3-pip" >&2
-      return 1
-    fi
+    "$python" -m pip --python .venv/bin/python install --quiet --disable-pip-version-check pip
+  else
+    echo "$python has no pip; on Debian: apt-get install python3-pip" >&2
+    return 1
   fi
 }
 
