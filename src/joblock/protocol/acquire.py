@@ -71,8 +71,12 @@ class Desk(Protocol):
         """Whether the very caller holds what it is about to wait for."""
         ...
 
-    def give_back(self, request: Request, holder: str) -> Leave | None:
-        """Count an unfinished acquisition as over; what undoes it, or None if others share it."""
+    def refused(self, request: Request, holder: str) -> None:
+        """Count an acquisition that the store refused as over."""
+        ...
+
+    def abandon(self, request: Request, holder: str) -> None:
+        """Undo an acquisition that ended nobody knows how, behind the caller's back."""
         ...
 
     def undo(self, op: Leave | Release) -> None:
@@ -80,16 +84,24 @@ class Desk(Protocol):
         ...
 
     def retire(self, hold: Hold) -> bool:
-        """Stop keeping a lease; True for the one caller that is to release it in the store."""
+        """Stop keeping a hold; True for the one caller that ends it."""
         ...
 
-    def released(self, hold: Hold) -> None:
-        """The lease was given back (or was not ours any more)."""
+    def last_out(self, hold: Hold) -> bool:
+        """Whether nobody shares its holder any more, so that the lease is to be released."""
         ...
 
+    def collected(self, hold: Hold) -> None:
+        """Nobody can release that hold any more: do so behind everybody's back."""
+        ...
 
-class Won(Protocol):
-    """An acquisition that ended in a hold."""
+    def tell_loss(self, hold: Hold) -> None:
+        """Log a loss and call those who asked to be told."""
+        ...
+
+    def settled(self, op: Release) -> None:
+        """That release has arrived."""
+        ...
 
 
 def acquire(desk: Desk, request: Request, *, skip_grace: bool = False) -> Flow[Hold | Busy]:
@@ -120,14 +132,12 @@ def acquire_or_join(
         if type(reply) is Granted:
             return desk.admit(request, holder, reply, attempt.sent)
     except BaseException:
-        undo = desk.give_back(request, holder)
-        if undo is not None:
-            desk.undo(undo)
+        desk.abandon(request, holder)
         raise
     finally:
         if attempt.seat is not None:
             attempt.seat.leave()
-    desk.give_back(request, holder)
+    desk.refused(request, holder)
     return reply  # pyright: ignore[reportReturnType]
 
 
@@ -162,11 +172,13 @@ class _Attempt:
                 reply = yield from self._ask()
             except StoreUnavailable as error:
                 yield Pause(seat, outage.retry_at(desk.clock.monotonic(), error))
+                seat.woken()  # the request is sent again anyway; left set, it would spin
                 continue
             outage.over()
             if type(reply) is not Busy or not reply.arrival:
                 return reply
             if desk.would_wait_for_itself(request, reply):
+                yield Leave(request.key, self.holder)
                 raise RuntimeError(_self_wait(request))
             seat.sit(reply.epoch, reply.remaining, self.join or 0)
             yield Pause(seat, end)
@@ -234,11 +246,14 @@ class _Outage:
 
 def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[bool]:
     """Give a lease back; False if it was lost before. A store that fails is logged, not raised."""
+    held = hold.held
     if not desk.retire(hold):
         return not hold.lost
-    if hold.lost:
+    if not desk.last_out(hold):
+        return held
+    if not held:
         desk.undo(Release(hold.key, hold.holder, hold.token))
-        desk.released(hold)
+        desk.tell_loss(hold)
         return False
     op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting)
     try:
@@ -250,10 +265,10 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
     except BaseException:
         desk.undo(op)
         raise
-    finally:
-        desk.released(hold)
+    desk.settled(op)
     if not reply.freed:
         hold.lose("refused")
+        desk.tell_loss(hold)
     return reply.freed
 
 

@@ -9,7 +9,7 @@ one thread at a time and only ever moves one way, so readers need no lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joblock.protocol.request import OnLost, Request
 from joblock.store.ops import Granted, Renewal
@@ -35,6 +35,7 @@ class Hold:
         "detached",
         "due",
         "ends",
+        "handle",
         "holder",
         "key",
         "lost",
@@ -44,6 +45,7 @@ class Hold:
         "over",
         "renew",
         "since",
+        "told",
         "token",
         "ttl",
         "waiting",
@@ -75,6 +77,8 @@ class Hold:
         self.over = False
         self.warned = False
         self.detached = False
+        self.told = False
+        self.handle: Any = None
         self.on_loss: list[Callable[[], None]] | None = None
 
     @property
@@ -105,6 +109,18 @@ class Hold:
         """Count it as lost, whatever comes later; the first reason stays."""
         if not self.lost:
             self.lost = reason
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call that once the loss is told, from any thread; at once if it was told already."""
+        self.on_loss = [*(self.on_loss or ()), callback]
+        if self.told:
+            callback()
+
+    def tell(self) -> None:
+        """The loss is known: call those who asked."""
+        self.told = True
+        for callback in self.on_loss or ():
+            callback()
 
     def renewal(self, now: float) -> Renewal:
         """The renewal to send now, clipped so that the store holds nothing past `ends`."""

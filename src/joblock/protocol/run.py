@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joblock.protocol.acquire import Desk, acquire, settle
 from joblock.protocol.steps import Flow, Work
-from joblock.store.ops import Busy, Release
+from joblock.store.ops import Busy
 from joblock.values.errors import LockLost, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -15,9 +15,17 @@ if TYPE_CHECKING:
     from joblock.protocol.request import OnStoreError, Request
 
 
+class Ended(NamedTuple):
+    """How a run ended: not at all, with a value, or with the exception to raise."""
+
+    ran: bool
+    value: Any = None
+    error: BaseException | None = None
+
+
 def run_with_lock(
     desk: Desk, request: Request, work: Callable[[], Any], on_store_error: OnStoreError
-) -> Flow[bool]:
+) -> Flow[Ended]:
     """Call ``work`` if the lease is won at once; see `joblock.JobLocks.run_with_lock`."""
     try:
         hold = yield from acquire(desk, request)
@@ -25,30 +33,30 @@ def run_with_lock(
         if on_store_error == "raise":
             raise
         _tell_skipped(request, error)
-        return False
+        return Ended(ran=False)
     if isinstance(hold, Busy):
-        return False
-    yield from work_under(desk, hold, work)
-    return True
+        return Ended(ran=False)
+    return (yield from work_under(desk, hold, work))
 
 
-def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Any]:
-    """Do the work, give the lease back, and return the value; raises LockLost with it if lost."""
+def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Ended]:
+    """Do the work and give the lease back, whatever the work raises.
+
+    The exception is returned, not raised: a StopIteration would not get out of a generator.
+    """
     try:
-        value = yield Work(work, hold)
+        value, error = yield Work(work, hold)
     except GeneratorExit:
         # The flow was dropped: nothing may be yielded any more.
-        if desk.retire(hold):
-            desk.undo(Release(hold.key, hold.holder, hold.token))
+        desk.collected(hold)
         raise
-    except BaseException as error:
-        annotate(error, (yield from settle(desk, hold)))
-        raise
-    lost = yield from settle(desk, hold, ok=True)
-    if lost is not None:
+    lost = yield from settle(desk, hold, ok=error is None)
+    if error is not None:
+        annotate(error, lost)
+    elif lost is not None:
         lost.value = value
-        raise lost
-    return value
+        error = lost
+    return Ended(True, value, error)
 
 
 def annotate(error: BaseException, lost: LockLost | None) -> None:

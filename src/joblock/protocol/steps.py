@@ -2,8 +2,9 @@
 
 A flow is a generator. It yields an operation of `joblock.store.ops` and is sent the store's reply;
 it yields a `Pause` and is resumed when the seat is woken or the moment has come; it yields a
-`Work` and is sent what the work returned. Whatever goes wrong is thrown into it. So the sync and
-the async client share every decision and differ only in how they wait.
+`Work` and is sent a pair: what the work returned, and the exception that it raised or None.
+Whatever else goes wrong is thrown into it. So the sync and the async client share every decision
+and differ only in how they wait.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ class LockNotAcquired(JobLockError):
 
     ``key`` is the lock asked for, ``holder`` who has it (``None`` if the store does not say),
     ``remaining`` the seconds until that lapses unless it is renewed, ``reason`` one of
-    ``"held"``, ``"grace"``, ``"waiting"`` and ``"timeout"``.
+    ``"held"``, ``"grace"``, ``"waiting"``, ``"timeout"`` and, from `joblock.require`,
+    ``"unheld"``.
     """
 
     def __init__(
@@ -31,6 +32,11 @@ class LockNotAcquired(JobLockError):
         self.reason = reason
 
     def __str__(self) -> str:
+        if self.reason == "unheld":
+            return (
+                f"this code runs without the lock {self.key!r} that it requires: call it inside "
+                f"`with locks.lock({self.key!r})` or a job of that name"
+            )
         what = {
             "grace": "its last run ended and it stays closed for its grace period",
             "waiting": "others are queued for it",

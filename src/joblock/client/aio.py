@@ -1,0 +1,456 @@
+"""The client for tasks of an event loop.
+
+It takes the same steps as the sync client and only waits differently. Leases are renewed by the
+same keeper thread, so a computation that blocks the loop does not cost the lease it runs under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from joblock.client import current
+from joblock.client.base import BaseClient
+from joblock.client.callables import checked_callable, is_async
+from joblock.client.cancel import Canceller
+from joblock.client.lease import BaseLease
+from joblock.client.locks import BaseLock, wait_of
+from joblock.client.threaded import call_in_thread
+from joblock.protocol import acquire as flows
+from joblock.protocol import model as raw
+from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
+from joblock.protocol.run import Ended, annotate, run_with_lock
+from joblock.protocol.steps import Flow, Pause, Work
+from joblock.store.ops import Busy
+from joblock.values.durations import Duration, Wait, to_ms
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from joblock.client.hub import Hub
+    from joblock.client.seat import ClientSeat
+    from joblock.protocol.hold import Hold
+    from joblock.store.contract import AsyncDriver
+    from joblock.values.clock import Clock
+    from joblock.values.records import JobLock, Waiting
+
+T = TypeVar("T")
+
+
+class _LoopEvent(asyncio.Event):
+    """An asyncio.Event that knows its loop, so that other threads can set it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = _running_loop()
+
+
+class _TaskWaker:
+    """Tasks wait on asyncio.Event; each event loop has its own driver."""
+
+    def __init__(self) -> None:
+        self.drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDriver] = (
+            WeakKeyDictionary()
+        )
+
+    owner = staticmethod(asyncio.current_task)
+
+    def event(self) -> _LoopEvent:
+        return _LoopEvent()
+
+    def set(self, event: _LoopEvent) -> None:
+        if asyncio._get_running_loop() is event.loop:  # noqa: SLF001 - the public one raises
+            event.set()
+            return
+        try:
+            event.loop.call_soon_threadsafe(event.set)
+        except RuntimeError:
+            # The loop is closed: nobody waits there any more.
+            return
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        loop = asyncio._get_running_loop()  # noqa: SLF001
+        driver = self.drivers.get(loop) if loop is not None else None
+        if driver is None:
+            then()
+        else:
+            driver.settled(holder, then)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio._get_running_loop()  # noqa: SLF001
+    if loop is None:
+        raise RuntimeError(
+            "AsyncJobLocks needs a running asyncio event loop: call it from a coroutine, or use "
+            "JobLocks in plain code"
+        )
+    return loop
+
+
+def _driver(hub: Hub) -> AsyncDriver:
+    loop = _running_loop()
+    drivers = cast("_TaskWaker", hub.waker).drivers
+    driver = drivers.get(loop)
+    if driver is None:
+        driver = drivers[loop] = hub.store.async_driver()
+    return driver
+
+
+async def _drive(hub: Hub, flow: Flow[T]) -> T:
+    """Do what the flow asks, one step after the other, until it ends."""
+    reply: Any = None
+    error: BaseException | None = None
+    call = cast("Callable[[Any], Awaitable[Any]]", _driver(hub).call)
+    while True:
+        try:
+            step = flow.send(reply) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        error = None
+        try:
+            kind = type(step)
+            if kind is Pause:
+                await _pause(hub, cast("Pause", step))
+            elif kind is Work:
+                reply = await _work(hub, cast("Work", step))
+            else:
+                reply = await call(step)
+        except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
+            error = caught
+
+
+async def _pause(hub: Hub, pause: Pause) -> None:
+    event = cast("ClientSeat", pause.seat).before_pause()
+    if event is not None:
+        await hub.clock.await_(event, pause.until)
+
+
+async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
+    lease, owner = AsyncLease(hub, work.hold), _task()
+    hub.own(owner, work.hold)
+    current.enter(lease)
+    canceller = _canceller(work.hold, owner)
+    value, error = None, None
+    try:
+        value = await _call(hub, work)
+    except BaseException as caught:  # noqa: BLE001 - raised again once the lease is given back
+        error = caught
+    finally:
+        current.leave(lease)
+        hub.disown(owner, work.hold)
+    return value, error if canceller is None else await canceller.end(error)
+
+
+async def _call(hub: Hub, work: Work) -> Any:
+    if is_async(work.function):
+        return await work.function()
+    value = await call_in_thread(hub, work.hold, work.function)
+    # A lambda around a coroutine function is a plain function.
+    return await value if asyncio.iscoroutine(value) else value
+
+
+def _task() -> asyncio.Task[Any]:
+    _running_loop()
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("AsyncJobLocks is for tasks: call it from a coroutine, not a callback")
+    return task
+
+
+def _canceller(hold: Hold, task: asyncio.Task[Any]) -> Canceller | None:
+    return Canceller(hold, task) if hold.on_lost == "cancel" else None
+
+
+class AsyncLease(BaseLease):
+    """A lease of the asyncio client; leaving its `async with` block releases it."""
+
+    __slots__ = ("_canceller",)
+
+    def __init__(self, hub: Hub, hold: Hold) -> None:
+        super().__init__(hub, hold)
+        self._canceller: Canceller | None = None
+
+    async def refresh(self, ttl: Duration) -> None:
+        """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
+        await _drive(self._hub, flows.refresh(self._hub, self._hold, to_ms(ttl, "ttl")))
+
+    async def release(self) -> bool:
+        """Give it back; False if it had been lost. Any task may; a second time does nothing."""
+        return await _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
+
+    async def __aenter__(self) -> AsyncLease:
+        self.check()
+        current.enter(self)
+        self.enter_block()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        current.leave(self)
+        await self.leave_block(error)
+
+    def enter_block(self) -> None:
+        """From now on a loss cancels the task, if that is the policy."""
+        self._canceller = _canceller(self._hold, _task())
+
+    async def leave_block(self, error: BaseException | None) -> None:
+        """End a block: release, and raise what was lost unless the block raises already."""
+        canceller, self._canceller = self._canceller, None
+        own = error if canceller is None else await canceller.end(error)
+        lost = await _drive(self._hub, flows.settle(self._hub, self._hold, ok=own is None))
+        if own is not None:
+            annotate(own, lost)
+        elif lost is not None:
+            raise lost from error
+
+
+class AsyncLock(BaseLock[AsyncLease]):
+    """A lock in the shape of asyncio.Lock; each task that uses it has its own hold."""
+
+    __slots__ = ()
+
+    async def acquire(self, blocking: bool = True, timeout: Duration | None = -1) -> bool:
+        """Take it; False if that was not possible in time.
+
+        ``timeout`` -1 or None waits without end, 0 tries once; with ``blocking=False`` it is a
+        ValueError. Raises StoreUnavailable, and RuntimeError where it would wait for itself.
+        """
+        return type(await self._take(wait_of(blocking, timeout))) is AsyncLease
+
+    async def release(self) -> None:
+        """Give this task's hold back; raises RuntimeError if it has none."""
+        lease = self._pop(_task())
+        if lease is not None:
+            await lease.release()
+
+    async def locked(self) -> bool:
+        """Whether anybody holds it; asks the store, and may raise StoreError."""
+        return await _drive(self._hub, raw.is_locked(self._request.key))
+
+    async def __aenter__(self) -> AsyncLease:
+        request = self._request
+        lease = await self._take(request.wait)
+        if type(lease) is not AsyncLease:
+            raise flows.not_acquired(request, cast("Busy", lease))
+        if not self._nested():
+            lease.enter_block()
+        return lease
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lease = self._pop(self._leaver())
+        if lease is not None:
+            await lease.leave_block(error)
+
+    async def _take(self, wait: int | None) -> AsyncLease | Busy:
+        owner, hub, request = _task(), self._hub, self._request
+        nested = self._nest(owner)
+        if nested is not None:
+            return nested
+        if wait != request.wait:
+            request = request._replace(wait=wait)
+        won = await _drive(hub, flows.acquire(hub, request))
+        if isinstance(won, Busy):
+            return won
+        lease = AsyncLease(hub, won)
+        self._push(owner, lease)
+        return lease
+
+
+class AsyncJobLockModel:
+    """The raw lease operations of the asyncio client: no renewal, no nesting, your own holder."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def acquire(self, key: str, ttl: Duration, holder: str) -> bool:
+        """Take the lease if it is free or mine; it then ends exactly ``ttl`` from now."""
+        hub = self._hub
+        return await _drive(hub, raw.acquire(hub.prefix, hub.worker, key, ttl, holder))
+
+    async def refresh(self, key: str, ttl: Duration, holder: str) -> bool:
+        """Let it end exactly ``ttl`` from now, if it is mine and nobody took it meanwhile."""
+        return await _drive(self._hub, raw.refresh(self._hub.prefix, key, ttl, holder))
+
+    async def release(self, key: str, holder: str) -> None:
+        """End it if it is mine; otherwise do nothing."""
+        await _drive(self._hub, raw.release(self._hub.prefix, key, holder))
+
+    async def peek(self, key: str) -> JobLock | None:
+        """The lease as it stands, the oldest one if the key has several; None if it is free."""
+        return await _drive(self._hub, raw.peek(self._hub.prefix, key))
+
+    get = peek
+
+    async def holders(self, key: str) -> tuple[JobLock, ...]:
+        """All leases of the key, oldest first."""
+        return await _drive(self._hub, raw.holders(self._hub.prefix, key))
+
+    async def waiters(self, key: str) -> tuple[Waiting, ...]:
+        """The queue of the key, oldest first."""
+        return await _drive(self._hub, raw.waiters(self._hub.prefix, key))
+
+    async def all(self, prefix: str = "") -> AsyncIterator[JobLock]:
+        """Every lease of keys that begin with ``prefix``, by key, read page by page."""
+        after = ""
+        while page := await _drive(self._hub, raw.page(self._hub.prefix, prefix, after)):
+            for lease in page:
+                yield lease
+            after = page[-1].key
+
+    async def count(self, prefix: str = "") -> int:
+        """How many leases there are of keys that begin with ``prefix``."""
+        return await _drive(self._hub, raw.count(self._hub.prefix, prefix))
+
+    async def delete(self, key: str, *, by: str = "", why: str = "") -> tuple[JobLock, ...]:
+        """Break every lease of the key, whoever holds it; ``by`` and ``why`` are kept.
+
+        The leases that were broken are returned. Their holders learn of it at the next renewal.
+        """
+        hub = self._hub
+        return await _drive(hub, raw.delete(hub.prefix, hub.worker, key, by, why))
+
+
+class AsyncJobLocks(BaseClient):
+    """Locks for tasks, kept in ``store``: see `joblock.JobLocks`, whose arguments these are.
+
+    One client may be used from several event loops, each after or beside the other.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        prefix: str | None = None,
+        label: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(store, prefix, label, clock, _TaskWaker())
+        self.model = AsyncJobLockModel(self._hub)
+
+    async def run_with_lock(
+        self,
+        key: str,
+        ttl: Duration,
+        work: Callable[[], object],
+        *,
+        holder: str | None = None,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost | None = None,
+        on_store_error: OnStoreError = "raise",
+    ) -> bool:
+        """Await ``work`` if nobody else holds ``key``; True if it ran and returned.
+
+        ``work`` is a coroutine function; a plain function is run in a worker thread. Otherwise as
+        `joblock.JobLocks.run_with_lock`, but that a loss cancels the work (``on_lost="cancel"``).
+        A thread cannot be cancelled: the lease is then kept until the function has returned.
+        """
+        request = make_request(
+            self.prefix,
+            key,
+            ttl=ttl,
+            wait=False,
+            holder=holder,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost or ("cancel" if renew else "warn"),
+        )
+        one_of(on_store_error, ("raise", "skip"), "on_store_error")
+        flow = run_with_lock(self._hub, request, checked_callable(work), on_store_error)
+        ended: Ended = await _drive(self._hub, flow)
+        if ended.error is not None:
+            raise ended.error
+        return ended.ran
+
+    def lock(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "cancel",
+    ) -> AsyncLock:
+        """A lock on ``key`` for `async with`; the options are those of `joblock.JobLocks.lock`.
+
+        ``on_lost="cancel"`` cancels the task inside the block, which then raises LockLost.
+        """
+        return AsyncLock(
+            self._hub,
+            make_request(
+                self.prefix,
+                key,
+                ttl=ttl,
+                wait=wait,
+                limit=limit,
+                weight=weight,
+                shared=shared,
+                renew=renew,
+                max_duration=max_duration,
+                on_lost=on_lost,
+            ),
+            reentrant,
+        )
+
+    async def acquire(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        wait: Wait = False,
+        *,
+        holder: str | None = None,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "cancel",
+    ) -> AsyncLease | None:
+        """An explicit handle, or None if it was not to be had in time (tries once by default).
+
+        Any task may release it, and nothing else does: keep it, or use it in an `async with`.
+        """
+        request = make_request(
+            self.prefix,
+            key,
+            ttl=ttl,
+            wait=wait,
+            holder=holder,
+            limit=limit,
+            weight=weight,
+            shared=shared,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost,
+        )
+        won = await _drive(self._hub, flows.acquire(self._hub, request))
+        return None if isinstance(won, Busy) else AsyncLease(self._hub, won)
+
+    async def close(self) -> None:
+        """Release what is held, as far as possible in five seconds, and close the store."""
+        driver = cast("_TaskWaker", self._hub.waker).drivers.pop(_running_loop(), None)
+        await asyncio.to_thread(self._hub.close)
+        if driver is not None:
+            await driver.aclose()
+
+    async def __aenter__(self) -> AsyncJobLocks:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

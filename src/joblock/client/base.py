@@ -1,0 +1,49 @@
+"""What both clients share: how they are set up, and what their arguments mean."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from joblock.client.hub import Hub
+from joblock.stores.registry import open_store, safe_url
+from joblock.values.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from joblock.client.seat import Waker
+    from joblock.store.contract import Store
+
+
+class BaseClient:
+    """A client: one store, one prefix, one keeper."""
+
+    def __init__(
+        self, store: Any, prefix: str | None, label: str, clock: Clock | None, waker: Waker
+    ) -> None:
+        # What can be refused without I/O is refused here; the rest waits for the first use, so
+        # that a module may make a client while it is imported.
+        opened = open_store(store) if isinstance(store, str) else None
+        if store is not None and opened is None and not callable(store):
+            opened = open_store(store)
+        self._given = store
+        self._hub = Hub(
+            lambda: opened if opened is not None else open_store(store),
+            prefix=os.environ.get("JOBLOCK_PREFIX", "") if prefix is None else prefix,
+            label=label,
+            clock=SYSTEM_CLOCK if clock is None else clock,
+            waker=waker,
+        )
+
+    @property
+    def store(self) -> Store:
+        """The store behind this client, opened if it was not yet."""
+        return self._hub.store
+
+    @property
+    def prefix(self) -> str:
+        """What is put before every key."""
+        return self._hub.prefix
+
+    def __repr__(self) -> str:
+        given = safe_url(self._given) if isinstance(self._given, str) else repr(self._given)
+        return f"<{type(self).__name__} {given}>"

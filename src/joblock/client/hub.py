@@ -1,0 +1,308 @@
+"""What all locks of one client share: its store, its holds, its seats, its keeper.
+
+The hub is the desk of the protocol's flows (`joblock.protocol.acquire.Desk`) for both clients. It
+is used from many threads. Its containers are changed only by single operations that are atomic in
+themselves (a dict's item set, pop), so that the hot path takes no lock; whoever pops a hold is the
+one who ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from joblock.client.keeper import Keeper
+from joblock.client.seat import ClientSeat, Waker
+from joblock.protocol.hold import Hold
+from joblock.store.contract import digest
+from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Release
+from joblock.values.identity import describe_worker, new_client, new_holder, on_fork
+from joblock.values.log import logger
+from joblock.values.names import checked_prefix
+
+if TYPE_CHECKING:
+    from joblock.protocol.request import Request
+    from joblock.store.contract import Driver, Store, Subscription
+    from joblock.values.clock import Clock
+
+_every: weakref.WeakSet[Hub] = weakref.WeakSet()
+
+
+class Hub:
+    """The shared heart of one client."""
+
+    def __init__(
+        self, open_store: Callable[[], Store], *, prefix: str, label: str, clock: Clock, waker: Waker
+    ) -> None:
+        self._open_store = open_store
+        self.prefix = checked_prefix(prefix)
+        self.label = label
+        self.clock = clock
+        self.waker = waker
+        self._begin()
+        _every.add(self)
+
+    def _begin(self) -> None:
+        self._store: Store | None = None
+        self._driver: Driver | None = None
+        self._subscription: Subscription | None = None
+        self.lock = threading.RLock()
+        self.worker = describe_worker(self.label)
+        self.client = new_client()
+        self.holds: dict[Hold, None] = {}
+        self.seats: dict[tuple[str, str], ClientSeat] = {}
+        self.owned: dict[tuple[Any, str], Hold] = {}
+        self.nested: dict[tuple[str, str], int] = {}
+        self.keeper = Keeper(self)
+
+    @property
+    def store(self) -> Store:
+        """The store, opened at the first use."""
+        store = self._store
+        if store is None:
+            with self.lock:
+                store = self._store
+                if store is None:
+                    store = self._store = self._open_store()
+        return store
+
+    @property
+    def driver(self) -> Driver:
+        """The store's blocking driver."""
+        driver = self._driver
+        if driver is None:
+            driver = self._driver = self.store.driver()
+        return driver
+
+    # What a flow needs of its desk.
+
+    def seat(self, request: Request, holder: str) -> ClientSeat:
+        """A place to wait at, known before the request is sent: its notice may be faster."""
+        seat = ClientSeat(self, self.waker, request.key, holder)
+        self.seats[request.key, holder] = seat
+        return seat
+
+    def unseat(self, seat: ClientSeat) -> None:
+        """The waiter waits no longer."""
+        self.seats.pop((seat.key, seat.holder), None)
+
+    @property
+    def listening(self) -> bool:
+        """Whether notices reach this client."""
+        subscription = self._subscription
+        return subscription is not None and subscription.listening
+
+    def new_holder(self, request: Request) -> str:
+        """One of its own for each acquisition; a given one is counted, since it nests."""
+        holder = request.holder
+        if not holder:
+            return new_holder()
+        with self.lock:
+            count = self.nested.get((request.key, holder), 0)
+            if count < 0:
+                return ""
+            self.nested[request.key, holder] = count + 1
+        return holder
+
+    def refused(self, request: Request, holder: str) -> None:
+        """Count an acquisition that the store refused as over."""
+        if request.holder:
+            self._last_one_out(request.key, holder, closing=False)
+
+    def abandon(self, request: Request, holder: str) -> None:
+        """Undo an acquisition that ended nobody knows how, unless others share its holder."""
+        if not request.holder or self._last_one_out(request.key, holder, closing=True):
+            self.undo(Leave(request.key, holder))
+
+    def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
+        """Begin to keep a lease."""
+        hold = Hold(self.clock, request, holder, granted, sent)
+        self.holds[hold] = None
+        self.keeper.expect(hold.due if hold.due < hold.deadline else hold.deadline)
+        if granted.replaced:
+            logger("lease").warning(
+                "%r took over %r, whose lease by %r had lapsed", holder, hold.key, granted.replaced
+            )
+        return hold
+
+    def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
+        """Whether the calling thread or task holds, exclusively, what it is about to wait for."""
+        hold = self.owned.get((self.waker.owner(), request.key))
+        return (
+            hold is not None
+            and hold.holder == busy.holder
+            and hold.exclusive
+            and request.exclusive
+            and hold.held
+        )
+
+    def own(self, owner: Any, hold: Hold) -> None:
+        """Note which thread or task goes under that hold."""
+        self.owned[owner, hold.key] = hold
+
+    def disown(self, owner: Any, hold: Hold) -> None:
+        """It goes under it no longer."""
+        if self.owned.get((owner, hold.key)) is hold:
+            del self.owned[owner, hold.key]
+
+    def retire(self, hold: Hold) -> bool:
+        """Stop keeping a hold; True for the one caller that ends it."""
+        if self.holds.pop(hold, hold) is hold:
+            return False
+        hold.over = True
+        return True
+
+    def last_out(self, hold: Hold) -> bool:
+        """Whether nobody shares its holder any more, so that the lease is to be released."""
+        return (hold.key, hold.holder) not in self.nested or self._last_one_out(
+            hold.key, hold.holder, closing=True
+        )
+
+    def settled(self, op: Leave | Release) -> None:
+        """What gave a lease back has arrived, or never will: its holder may be used again."""
+        if self.nested:
+            with self.lock:
+                if self.nested.get((op.key, op.holder), 0) < 0:
+                    del self.nested[op.key, op.holder]
+
+    def undo(self, op: Leave | Release) -> None:
+        """Let the keeper send that, after everything already sent for its holder."""
+        self.waker.settled(op.holder, lambda: self.keeper.send(op))
+
+    def _last_one_out(self, key: str, holder: str, *, closing: bool) -> bool:
+        with self.lock:
+            count = self.nested.get((key, holder), 0) - 1
+            if count > 0:
+                self.nested[key, holder] = count
+                return False
+            if closing:
+                # While it is being released, a newcomer under this holder would be let in on the
+                # strength of a lease that is about to go.
+                self.nested[key, holder] = -1
+            else:
+                self.nested.pop((key, holder), None)
+            return True
+
+    # Waiting: notices, and the checks that make up for lost ones.
+
+    def watch(self, key: str, remaining: int) -> None:
+        """A waiter of that key was queued; what is in its way lapses in ``remaining`` ms."""
+        if self._subscription is None:
+            self._listen()
+        self.keeper.check_in(key, min(remaining + 1, CHECK_MS) / 1000 if remaining else 0.0)
+
+    def deliver(self, notice: Notice) -> None:
+        """A notice has come, in whatever thread; a hint, so that one too many does no harm."""
+        if notice.after:
+            self.keeper.check_in(notice.key, (notice.after + 1) / 1000)
+            return
+        seat = self.seats.get((notice.key, notice.holder)) if notice.holder else None
+        if seat is not None:
+            seat.wake()
+            return
+        key = self._key_behind(notice.key) if notice.key.startswith("#") else notice.key
+        if notice.holder and (seat := self.seats.get((key, notice.holder))) is not None:
+            seat.wake()
+        elif not notice.holder:
+            self.keeper.check_in(key, 0.0)
+
+    def waiting_for(self) -> dict[str, list[ClientSeat]]:
+        """The seats by key."""
+        by_key: dict[str, list[ClientSeat]] = {}
+        for seat in list(self.seats.values()):
+            by_key.setdefault(seat.key, []).append(seat)
+        return by_key
+
+    def stop_listening(self) -> None:
+        """Nobody has waited for a while: give the connection back."""
+        with self.lock:
+            subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
+
+    def _listen(self) -> None:
+        with self.lock:
+            if self._subscription is None:
+                self._subscription = self.store.subscribe(
+                    self.client, self.deliver, self.keeper.check_all
+                )
+
+    def _key_behind(self, mark: str) -> str:
+        return next((key for key in self.waiting_for() if digest(key) == mark), mark)
+
+    # Losing, closing, forking.
+
+    def lose(self, hold: Hold, reason: str) -> None:
+        """A lease is lost: tell whoever wants to know, and give it back as far as possible."""
+        hold.lose(reason)
+        if self.retire(hold):
+            self._release_behind(hold)
+            self.tell_loss(hold)
+
+    def tell_loss(self, hold: Hold) -> None:
+        """Log a loss and call those who asked to be told."""
+        logger("lease").warning("%s", hold.loss())
+        hold.tell()
+
+    def collected(self, hold: Hold) -> None:
+        """The last handle of a held lease is gone: release what nobody can release any more."""
+        if self.retire(hold):
+            self._release_behind(hold)
+
+    def _release_behind(self, hold: Hold) -> None:
+        if self.last_out(hold):
+            self.keeper.send(Release(hold.key, hold.holder, hold.token))
+
+    def close(self, patience: float = 5.0) -> None:
+        """Release what is held, each on its own, within ``patience`` seconds; stop the keeper."""
+        end = self.clock.monotonic() + patience
+        self.keeper.stop(patience)
+        for hold in list(self.holds):
+            hold.lose("closed")
+            if self.retire(hold) and self.last_out(hold) and self.clock.monotonic() < end:
+                self._release_quietly(Release(hold.key, hold.holder, hold.token))
+            hold.tell()
+        self.stop_listening()
+        with self.lock:
+            store, self._store, self._driver = self._store, None, None
+        if store is not None:
+            store.close()
+
+    def _release_quietly(self, op: Release) -> None:
+        try:
+            self.driver.call(op)
+        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others held
+            logger("lease").warning("could not release %r at close: %s", op.key, error)
+        self.settled(op)
+
+    def forked(self) -> None:
+        """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
+        _inherited.append((self._store, self._driver, self._subscription))
+        for hold in self.holds:
+            hold.lose("forked")
+            hold.over = True
+        store = self._store
+        self._begin()
+        if store is not None:
+            store.after_fork()
+            self._store = store
+
+
+_inherited: list[Any] = []
+
+
+def _after_fork() -> None:
+    for hub in tuple(_every):
+        hub.forked()
+
+
+def _at_exit() -> None:
+    for hub in tuple(_every):
+        hub.close()
+
+
+on_fork(_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,354 @@
+"""The keeper: one background thread per client that renews, checks, undoes, and tells of losses.
+
+It sleeps until the next moment something is due. Its requests are made by a second thread (the
+hand), started with the first of them, so that a store that does not answer never keeps the keeper
+from telling a holder in time that its lease is lost. Nothing that fails in one round ends it, and
+with nothing left to do for a minute both threads end, to be started again at need.
+
+The event loop of an async client does not take part: a computation that blocks the loop does not
+cost the lease of the work that blocks it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from joblock.protocol.hold import NEVER, Hold
+from joblock.protocol.renew import (
+    FIRST_PAUSE,
+    batch,
+    confirm,
+    due_holds,
+    ended_holds,
+    next_moment,
+    postpone,
+)
+from joblock.store.ops import CHECK_MS, Check, Checked, KeyState, Leave, Purge, Release
+from joblock.values.errors import StoreError
+from joblock.values.log import logger
+
+if TYPE_CHECKING:
+    from joblock.client.hub import Hub
+    from joblock.client.seat import ClientSeat
+
+IDLE = 60.0
+"""Seconds without anything to do after which the threads and the listening connection end."""
+
+LATE = 1.0
+"""Seconds by which a round may come late before that is worth a warning."""
+
+UNDO_FOR = 60.0
+"""Seconds for which a failed release is tried again; the lease has lapsed long before."""
+
+PURGE_EVERY = 600.0
+POLL_FIRST, POLL_LONGEST = 0.005, 0.25
+"""Pauses between checks while no notice can arrive."""
+
+
+class _Errand:
+    """Something to send behind the caller's back, until it was taken or is moot."""
+
+    __slots__ = ("at", "gives_up", "op", "pause")
+
+    def __init__(self, op: Leave | Release, now: float) -> None:
+        self.op = op
+        self.at = now
+        self.gives_up = now + UNDO_FOR
+        self.pause = FIRST_PAUSE
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._lock = threading.Lock()
+        self._event = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._hand: _Hand | None = None
+        self._moment = NEVER
+        self._stopping = False
+        self._errands: deque[_Errand] = deque()
+        self._checks: dict[str, float] = {}
+        self._polls: dict[str, float] = {}
+        self._pause = FIRST_PAUSE
+        self._purge_at = 0.0
+        self._warned_late = -NEVER
+
+    def expect(self, moment: float) -> None:
+        """Something is due then; cheap when the keeper is up before that anyway."""
+        if moment < self._moment:
+            with self._lock:
+                self._moment = min(self._moment, moment)
+                self._wake()
+
+    def send(self, op: Leave | Release) -> None:
+        """Send ``op`` soon, again and again if the store fails."""
+        now = self._hub.clock.monotonic()
+        self._errands.append(_Errand(op, now))
+        self.expect(now)
+
+    def check_in(self, key: str, delay: float) -> None:
+        """Ask how that key stands, ``delay`` seconds from now at the latest."""
+        at = self._hub.clock.monotonic() + delay
+        with self._lock:
+            self._checks[key] = min(at, self._checks.get(key, NEVER))
+        self.expect(at)
+
+    def check_all(self) -> None:
+        """Ask how all keys stand that somebody waits for: notices may have been missed."""
+        for key in self._hub.waiting_for():
+            self.check_in(key, 0.0)
+
+    def stop(self, patience: float) -> None:
+        """Do the errands that are due, then end the threads."""
+        with self._lock:
+            thread, self._stopping = self._thread, True
+            self._event.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(patience)
+        with self._lock:
+            self._stopping = False
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._event.clear()
+            self._thread = threading.Thread(target=self._run, name="joblock-keeper", daemon=True)
+            self._thread.start()
+        else:
+            self._event.set()
+
+    def _run(self) -> None:
+        clock = self._hub.clock
+        idle_until = clock.monotonic() + IDLE
+        while True:
+            self._event.clear()
+            try:
+                busy = self._round()
+            except Exception:
+                logger("keeper").exception("a round of the keeper failed; it goes on")
+                busy, self._moment = True, clock.monotonic() + FIRST_PAUSE
+            now = clock.monotonic()
+            if busy:
+                idle_until = now + IDLE
+            if self._end_if_over(now >= idle_until):
+                return
+            clock.idle(self._event, min(self._moment, idle_until))
+            self._tell_if_late(clock.monotonic())
+
+    def _end_if_over(self, idle: bool) -> bool:
+        with self._lock:
+            if not self._stopping and not (idle and self._moment == NEVER):
+                return False
+            self._thread = None
+            self._moment = NEVER
+            hand, self._hand = self._hand, None
+        if hand is not None:
+            hand.end()
+        if not self._stopping:
+            self._hub.stop_listening()
+        return True
+
+    def _round(self) -> bool:
+        """Do what is due; whether there is anything to look after."""
+        # From here on, whoever expects something lowers the moment again, and whatever was
+        # entered before is seen by the scan below: nothing is missed between the two.
+        self._moment = NEVER
+        hub = self._hub
+        self._lose_ended()
+        self._run_errands()
+        self._renew()
+        self._check()
+        self._purge()
+        moments = [errand.at for errand in self._errands]
+        with self._lock:
+            moments += self._checks.values()
+            moment = min([next_moment(list(hub.holds)), *moments])
+            self._moment = min(self._moment, moment)
+        return bool(hub.holds or hub.seats or self._errands)
+
+    def _request(self, call: Callable[[], None]) -> None:
+        """Have the hand do it, and tell of losses meanwhile."""
+        if self._hand is None:
+            self._hand = _Hand()
+        done = self._hand.do(call)
+        clock = self._hub.clock
+        while not done.is_set():
+            deadlines = [hold.deadline for hold in list(self._hub.holds)]
+            clock.wait(done, min(deadlines, default=None))
+            if not done.is_set():
+                self._lose_ended()
+
+    def _lose_ended(self) -> None:
+        now = self._hub.clock.monotonic()
+        for hold in ended_holds(list(self._hub.holds), now):
+            # Reading it settles the reason.
+            if not hold.held:
+                self._hub.lose(hold, hold.lost)
+
+    # Errands.
+
+    def _run_errands(self) -> None:
+        now = self._hub.clock.monotonic()
+        for _ in range(len(self._errands)):
+            errand = self._errands.popleft()
+            if errand.at > now:
+                self._errands.append(errand)
+                continue
+            self._request(lambda errand=errand: self._run_errand(errand))
+
+    def _run_errand(self, errand: _Errand) -> None:
+        try:
+            self._hub.driver.call(errand.op)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lease is still there
+            now = self._hub.clock.monotonic()
+            if now < errand.gives_up and not self._stopping:
+                errand.at = now + errand.pause
+                errand.pause = min(errand.pause * 2, 2.0)
+                self._errands.append(errand)
+                return
+            logger("lease").warning("could not give back %r: %s", errand.op.key, error)
+        self._hub.settled(errand.op)
+
+    # Renewals.
+
+    def _renew(self) -> None:
+        hub = self._hub
+        now = hub.clock.monotonic()
+        holds = due_holds(list(hub.holds), now)
+        if holds:
+            self._request(lambda: self._renew_batch(holds))
+        for hold in [hold for hold in list(hub.holds) if hold.held_long(now)]:
+            logger("lease").warning(
+                "%r has been held by %r for %.0f s and nothing bounds it: pass max_duration= if "
+                "that is a hang",
+                hold.key,
+                hold.holder,
+                now - hold.since,
+            )
+
+    def _renew_batch(self, holds: list[Hold]) -> None:
+        hub = self._hub
+        sent = hub.clock.monotonic()
+        try:
+            reply = hub.driver.call(batch(holds, sent))
+        except Exception as error:
+            now = hub.clock.monotonic()
+            self._pause = postpone(holds, now, self._pause)
+            report = logger("lease").warning if isinstance(error, StoreError) else (
+                logger("lease").exception
+            )
+            report("could not renew %d lease(s), will try again: %s", len(holds), error)
+            return
+        self._pause = FIRST_PAUSE
+        for hold in confirm(holds, reply, sent):
+            # One that was released meanwhile is refused rightly.
+            if not hold.over:
+                hub.lose(hold, "refused")
+
+    # Checks.
+
+    def _check(self) -> None:
+        hub = self._hub
+        by_key = hub.waiting_for()
+        now = hub.clock.monotonic()
+        with self._lock:
+            self._checks = {key: at for key, at in self._checks.items() if key in by_key}
+            due = tuple(sorted(key for key, at in self._checks.items() if at <= now))
+        self._polls = {key: poll for key, poll in self._polls.items() if key in by_key}
+        if due:
+            self._request(lambda: self._check_keys(due, by_key))
+
+    def _check_keys(self, keys: tuple[str, ...], by_key: dict[str, list[ClientSeat]]) -> None:
+        hub = self._hub
+        # Postponed first: a check asked for while this one is on its way must not be lost.
+        with self._lock:
+            later = hub.clock.monotonic() + CHECK_MS / 1000
+            self._checks.update(dict.fromkeys(keys, later))
+        try:
+            reply: Checked = hub.driver.call(Check(hub.client, keys, hub.listening))
+        except Exception as error:  # noqa: BLE001 - those who wait ask by themselves
+            logger("wait").warning("could not check on %d key(s): %s", len(keys), error)
+            for key in keys:
+                self.check_in(key, 1.0)
+            return
+        for key, state in zip(keys, reply.states, strict=True):
+            self._tell_seats(state, by_key[key])
+            if not hub.listening:
+                self.check_in(key, self._next_poll(key))
+            elif state.lapses_in:
+                self.check_in(key, min(CHECK_MS, state.lapses_in + 1) / 1000)
+
+    def _tell_seats(self, state: KeyState, seats: list[ClientSeat]) -> None:
+        for seat in seats:
+            if seat.join and state.ok_token >= seat.join:
+                seat.joined = state.ok_token
+                seat.wake()
+            elif state.grace or seat.holder in state.claimed:
+                seat.wake()
+            elif seat.epoch and seat.epoch != state.epoch:
+                seat.wake()
+
+    def _next_poll(self, key: str) -> float:
+        poll = self._polls.get(key, POLL_FIRST)
+        self._polls[key] = min(POLL_LONGEST, poll * 1.5)
+        return poll
+
+    # Housekeeping.
+
+    def _purge(self) -> None:
+        now = self._hub.clock.monotonic()
+        if not self._purge_at:
+            self._purge_at = now + IDLE
+        elif now >= self._purge_at:
+            self._purge_at = now + PURGE_EVERY
+            self._request(self._purge_batch)
+
+    def _purge_batch(self) -> None:
+        try:
+            self._hub.driver.call(Purge())
+        except Exception as error:  # noqa: BLE001 - the next one will do
+            logger("store").info("could not purge vacated keys: %s", error)
+
+    def _tell_if_late(self, now: float) -> None:
+        late = now - self._moment
+        if late > LATE and self._hub.holds and now - self._warned_late > IDLE:
+            self._warned_late = now
+            logger("keeper").warning(
+                "the keeper was up %.1f s late: something in this process (a call that holds the "
+                "GIL, a throttled container, a stopped process) keeps threads from running, and "
+                "leases may be lost that way",
+                late,
+            )
+
+
+class _Hand:
+    """A thread that does one thing after the other."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="joblock-keeper-io", daemon=True).start()
+
+    def do(self, call: Callable[[], None]) -> threading.Event:
+        """Do ``call``, which handles its own errors; the event is set when it is done."""
+        done = threading.Event()
+        self._work.put((call, done))
+        return done
+
+    def end(self) -> None:
+        """End after what is under way."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            call, done = work
+            try:
+                call()
+            except Exception:
+                logger("keeper").exception("a request of the keeper failed; it goes on")
+            finally:
+                done.set()

@@ -1,0 +1,101 @@
+"""A lease in the hands of its holder: facts, whether it is still held, and giving it back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from joblock.values.records import moment
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from joblock.client.hub import Hub
+    from joblock.protocol.hold import Hold
+
+
+class BaseLease:
+    """What the leases of both clients have in common."""
+
+    __slots__ = ("__weakref__", "_hold", "_hub", "_lost")
+
+    def __init__(self, hub: Hub, hold: Hold) -> None:
+        self._hub = hub
+        self._hold = hold
+        self._lost: Any = None
+        hold.handle = ref(self)
+
+    @property
+    def hold(self) -> Hold:
+        """The state behind this handle; for the library's own use."""
+        return self._hold
+
+    @property
+    def key(self) -> str:
+        """What is locked, as the caller wrote it: without the client's prefix."""
+        return self._hold.name
+
+    @property
+    def holder(self) -> str:
+        """Who holds it: this acquisition."""
+        return self._hold.holder
+
+    @property
+    def token(self) -> int:
+        """The fencing token: greater than that of every earlier lease of this key."""
+        return self._hold.token
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When it was granted, by the store's clock."""
+        return moment(self._hold.acquired_at)
+
+    @property
+    def held(self) -> bool:
+        """Whether it still counts, by the local clock; False from the local deadline on."""
+        return self._hold.held
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left until the local deadline, unless it is renewed."""
+        return self._hold.remaining
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was given back or lost and cleared away, or belongs to a forked parent."""
+        hold = self._hold
+        return hold.over and (not hold.lost or hold.lost == "forked")
+
+    @property
+    def lost(self) -> Any:
+        """An event that is set when the lease is lost: threading.Event, or asyncio.Event."""
+        event = self._lost
+        if event is None:
+            event = self._lost = self._hub.waker.event()
+            self._hold.when_lost(lambda: self._hub.waker.set(event))
+        return event
+
+    def check(self) -> None:
+        """Raise LockLost if it is not held any more."""
+        if not self._hold.held:
+            raise self._hold.loss()
+
+    def __repr__(self) -> str:
+        state = "held" if self.held else self._hold.lost or "released"
+        return f"<{type(self).__name__} {self.key!r} token={self.token} {state}>"
+
+    def __del__(self) -> None:
+        # An interrupt can fall between acquiring and the block that would have released.
+        hold = self._hold
+        if not hold.over and not hold.detached:
+            import warnings
+
+            self._hub.collected(hold)
+            warnings.warn(
+                f"a lease on {hold.name!r} was never released; it is released now that nothing "
+                "refers to it: use a with block, or call release()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+

@@ -1,0 +1,109 @@
+"""What the lock objects of both clients share: who holds what through one, and how it nests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from joblock.client import current
+from joblock.client.lease import BaseLease
+from joblock.values.durations import to_ms
+
+if TYPE_CHECKING:
+    from joblock.client.hub import Hub
+    from joblock.protocol.request import Request
+
+L = TypeVar("L", bound=BaseLease)
+
+
+class _Level(NamedTuple):
+    """One `with` or acquire of one owner; a nested one releases nothing."""
+
+    lease: Any
+    nested: bool
+
+
+class BaseLock(Generic[L]):
+    """A key and how it is to be locked; each thread or task that uses it has its own holds."""
+
+    __slots__ = ("_hub", "_levels", "_reentrant", "_request")
+
+    def __init__(self, hub: Hub, request: Request, reentrant: bool) -> None:
+        self._hub = hub
+        self._request = request
+        self._reentrant = reentrant
+        self._levels: dict[Any, list[_Level]] = {}
+
+    @property
+    def key(self) -> str:
+        """What is locked, as the caller wrote it."""
+        return self._request.name
+
+    @property
+    def lease(self) -> L | None:
+        """The lease of this thread's or task's hold through this lock, or None."""
+        levels = self._levels.get(self._hub.waker.owner())
+        return levels[-1].lease if levels else None
+
+    def owned(self) -> bool:
+        """Whether this thread or task holds it through this lock, and has not lost it."""
+        lease = self.lease
+        return lease is not None and lease.held
+
+    def _nest(self, owner: Any) -> L | None:
+        """Go in once more under the lease that the owner has, if that is wanted and possible."""
+        if not self._reentrant:
+            return None
+        hold = self._hub.owned.get((owner, self._request.key))
+        if hold is None or not hold.held:
+            return None
+        lease = hold.handle()
+        self._levels.setdefault(owner, []).append(_Level(lease, nested=True))
+        current.enter(lease)
+        return lease
+
+    def _nested(self) -> bool:
+        """Whether this owner's innermost level is a nested one."""
+        return self._levels[self._hub.waker.owner()][-1].nested
+
+    def _push(self, owner: Any, lease: L) -> None:
+        self._levels.setdefault(owner, []).append(_Level(lease, nested=False))
+        self._hub.own(owner, lease.hold)
+        current.enter(lease)
+
+    def _pop(self, owner: Any) -> L | None:
+        """The lease to release, None for a nested level; raises RuntimeError if there is none."""
+        levels = self._levels.get(owner)
+        if not levels:
+            raise RuntimeError(
+                f"this thread or task holds nothing of {self.key!r} through this lock: it was "
+                "released already, or acquired elsewhere (hand over the lease, not the lock)"
+            )
+        level = levels.pop()
+        if not levels:
+            del self._levels[owner]
+        current.leave(level.lease)
+        if level.nested:
+            return None
+        self._hub.disown(owner, level.lease.hold)
+        return level.lease
+
+    def _leaver(self) -> Any:
+        """Who leaves a block: whoever entered it, even if a framework leaves it elsewhere."""
+        owner = self._hub.waker.owner()
+        if owner not in self._levels and len(self._levels) == 1:
+            return next(iter(self._levels))
+        return owner
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r}>"
+
+
+def wait_of(blocking: Any, timeout: Any) -> int | None:
+    """The wait that threading's arguments mean, in milliseconds."""
+    if not blocking:
+        if timeout is not None and timeout != -1:
+            raise ValueError(f"timeout={timeout!r} goes only with blocking=True")
+        return 0
+    if timeout is None or timeout == -1:
+        return None
+    return 0 if timeout == 0 and not isinstance(timeout, bool) else to_ms(timeout, "timeout")

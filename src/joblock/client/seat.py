@@ -1,0 +1,81 @@
+"""Where a waiter sits: woken from any thread, sync and async alike.
+
+The event is made only when the waiter really has to pause, since most acquisitions never do. The
+order of the two writes in `wake` and of the two reads in `before_pause` matters: whichever comes
+first, one of them sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from joblock.client.hub import Hub
+
+
+class Waker(Protocol):
+    """How one kind of client waits: for what, who it is that waits, and what may be on its way."""
+
+    def owner(self) -> Any:
+        """The calling thread or task, as something that names it while it lives."""
+        ...
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        """Call ``then`` once no cancelled request for ``holder`` is on its way."""
+        ...
+
+    def event(self) -> Any:
+        """A new event of the client's kind."""
+        ...
+
+    def set(self, event: Any) -> None:
+        """Set it, from any thread."""
+        ...
+
+
+class ClientSeat:
+    """See `joblock.protocol.steps.Seat`."""
+
+    __slots__ = ("_event", "_flag", "_hub", "_waker", "epoch", "holder", "join", "joined", "key")
+
+    def __init__(self, hub: Hub, waker: Waker, key: str, holder: str) -> None:
+        self.key = key
+        self.holder = holder
+        self.epoch = 0
+        self.join = 0
+        self.joined = 0
+        self._hub = hub
+        self._waker = waker
+        self._event: Any = None
+        self._flag = False
+
+    def wake(self) -> None:
+        """Let the waiter ask the store again; from any thread."""
+        self._flag = True
+        if self._event is not None:
+            self._waker.set(self._event)
+
+    def woken(self) -> bool:
+        """Whether it was woken since this was last asked."""
+        was, self._flag = self._flag, False
+        if self._event is not None:
+            self._event.clear()
+        return was
+
+    def before_pause(self) -> Any:
+        """The event to wait on, or None if it was woken already."""
+        if self._event is None:
+            self._event = self._waker.event()
+        return None if self._flag else self._event
+
+    def sit(self, epoch: int, remaining: int, join: int) -> None:
+        """The store has queued the waiter: let the checks look after it."""
+        self.epoch = epoch
+        self.join = join
+        self._hub.watch(self.key, remaining)
+
+    def leave(self) -> None:
+        """It waits no longer."""
+        self._hub.unseat(self)
+

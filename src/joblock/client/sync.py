@@ -1,0 +1,398 @@
+"""The client for threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from joblock.client import current
+from joblock.client.base import BaseClient
+from joblock.client.callables import checked_callable, is_async, refuse_coroutine
+from joblock.client.lease import BaseLease
+from joblock.client.locks import BaseLock, wait_of
+from joblock.protocol import acquire as flows
+from joblock.protocol import model as raw
+from joblock.protocol.request import OnLost, OnStoreError, Request, make_request, one_of
+from joblock.protocol.run import Ended, annotate, run_with_lock
+from joblock.protocol.steps import Flow, Pause, Work
+from joblock.store.ops import Busy
+from joblock.values.durations import Duration, Wait, to_ms
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from joblock.client.hub import Hub
+    from joblock.client.seat import ClientSeat
+    from joblock.protocol.hold import Hold
+    from joblock.values.clock import Clock
+    from joblock.values.records import JobLock, Waiting
+
+T = TypeVar("T")
+
+
+class _ThreadWaker:
+    """Threads wait on threading.Event."""
+
+    __slots__ = ()
+
+    owner = staticmethod(threading.current_thread)
+
+    def event(self) -> threading.Event:
+        return threading.Event()
+
+    def set(self, event: threading.Event) -> None:
+        event.set()
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        del holder  # a blocking call leaves nothing on its way
+        then()
+
+
+_WAKER = _ThreadWaker()
+
+
+def _drive(hub: Hub, flow: Flow[T]) -> T:
+    """Do what the flow asks, one step after the other, until it ends."""
+    reply: Any = None
+    error: BaseException | None = None
+    call = cast("Callable[[Any], Any]", hub.driver.call)
+    while True:
+        try:
+            step = flow.send(reply) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        error = None
+        try:
+            kind = type(step)
+            if kind is Pause:
+                _pause(hub, cast("Pause", step))
+            elif kind is Work:
+                reply = _work(hub, cast("Work", step))
+            else:
+                reply = call(step)
+        except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
+            error = caught
+
+
+def _pause(hub: Hub, pause: Pause) -> None:
+    event = cast("ClientSeat", pause.seat).before_pause()
+    if event is not None:
+        _warn_in_event_loop()
+        hub.clock.wait(event, pause.until)
+
+
+def _warn_in_event_loop() -> None:
+    import sys
+
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001
+        import warnings
+
+        warnings.warn(
+            "JobLocks waits for a lock inside a running event loop and blocks all of its tasks: "
+            "use AsyncJobLocks there",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+
+def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
+    lease = Lease(hub, work.hold)
+    owner = _WAKER.owner()
+    hub.own(owner, work.hold)
+    current.enter(lease)
+    try:
+        return refuse_coroutine(work.function()), None
+    except BaseException as error:  # noqa: BLE001 - raised again once the lease is given back
+        return None, error
+    finally:
+        current.leave(lease)
+        hub.disown(owner, work.hold)
+
+
+class Lease(BaseLease):
+    """A lease of the sync client; leaving its `with` block releases it."""
+
+    __slots__ = ()
+
+    def refresh(self, ttl: Duration) -> None:
+        """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
+        _drive(self._hub, flows.refresh(self._hub, self._hold, to_ms(ttl, "ttl")))
+
+    def release(self) -> bool:
+        """Give it back; False if it had been lost. Any thread may; a second time does nothing."""
+        return _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
+
+    def __enter__(self) -> Lease:
+        self.check()
+        current.enter(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        current.leave(self)
+        _leave(self._hub, self._hold, error)
+
+
+def _leave(hub: Hub, hold: Hold, error: BaseException | None) -> None:
+    """End a block: release, and raise what was lost unless the block raises already."""
+    lost = _drive(hub, flows.settle(hub, hold, ok=error is None))
+    if error is not None:
+        annotate(error, lost)
+    elif lost is not None:
+        raise lost
+
+
+class Lock(BaseLock[Lease]):
+    """A lock in the shape of threading.Lock; each thread that uses it has its own hold."""
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True, timeout: Duration | None = -1) -> bool:
+        """Take it; False if that was not possible in time.
+
+        ``timeout`` -1 or None waits without end, 0 tries once; with ``blocking=False`` it is a
+        ValueError. Raises StoreUnavailable, and RuntimeError where it would wait for itself.
+        """
+        return type(self._take(wait_of(blocking, timeout))) is Lease
+
+    def release(self) -> None:
+        """Give this thread's hold back; raises RuntimeError if it has none."""
+        lease = self._pop(_WAKER.owner())
+        if lease is not None:
+            lease.release()
+
+    def locked(self) -> bool:
+        """Whether anybody holds it; asks the store, and may raise StoreError."""
+        request = self._request
+        return _drive(self._hub, raw.is_locked(request.key))
+
+    def __enter__(self) -> Lease:
+        request = self._request
+        lease = self._take(request.wait)
+        if type(lease) is Lease:
+            return lease
+        raise flows.not_acquired(request, cast("Busy", lease))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lease = self._pop(self._leaver())
+        if lease is not None:
+            _leave(self._hub, lease.hold, error)
+
+    def _take(self, wait: int | None) -> Lease | Busy:
+        owner, hub, request = _WAKER.owner(), self._hub, self._request
+        nested = self._nest(owner)
+        if nested is not None:
+            return nested
+        if wait != request.wait:
+            request = request._replace(wait=wait)
+        won = _drive(hub, flows.acquire(hub, request))
+        if isinstance(won, Busy):
+            return won
+        lease = Lease(hub, won)
+        self._push(owner, lease)
+        return lease
+
+
+class JobLockModel:
+    """The raw lease operations of the sync client: no renewal, no nesting, a holder of your own."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def acquire(self, key: str, ttl: Duration, holder: str) -> bool:
+        """Take the lease if it is free or mine; it then ends exactly ``ttl`` from now."""
+        hub = self._hub
+        return _drive(hub, raw.acquire(hub.prefix, hub.worker, key, ttl, holder))
+
+    def refresh(self, key: str, ttl: Duration, holder: str) -> bool:
+        """Let it end exactly ``ttl`` from now, if it is mine and nobody took it meanwhile."""
+        return _drive(self._hub, raw.refresh(self._hub.prefix, key, ttl, holder))
+
+    def release(self, key: str, holder: str) -> None:
+        """End it if it is mine; otherwise do nothing."""
+        _drive(self._hub, raw.release(self._hub.prefix, key, holder))
+
+    def peek(self, key: str) -> JobLock | None:
+        """The lease as it stands, the oldest one if the key has several; None if it is free."""
+        return _drive(self._hub, raw.peek(self._hub.prefix, key))
+
+    get = peek
+
+    def holders(self, key: str) -> tuple[JobLock, ...]:
+        """All leases of the key, oldest first."""
+        return _drive(self._hub, raw.holders(self._hub.prefix, key))
+
+    def waiters(self, key: str) -> tuple[Waiting, ...]:
+        """The queue of the key, oldest first."""
+        return _drive(self._hub, raw.waiters(self._hub.prefix, key))
+
+    def all(self, prefix: str = "") -> Iterator[JobLock]:
+        """Every lease of keys that begin with ``prefix``, by key, read page by page."""
+        after = ""
+        while page := _drive(self._hub, raw.page(self._hub.prefix, prefix, after)):
+            yield from page
+            after = page[-1].key
+
+    def count(self, prefix: str = "") -> int:
+        """How many leases there are of keys that begin with ``prefix``."""
+        return _drive(self._hub, raw.count(self._hub.prefix, prefix))
+
+    def delete(self, key: str, *, by: str = "", why: str = "") -> tuple[JobLock, ...]:
+        """Break every lease of the key, whoever holds it; ``by`` and ``why`` are kept.
+
+        The leases that were broken are returned. Their holders learn of it at the next renewal.
+        """
+        hub = self._hub
+        return _drive(hub, raw.delete(hub.prefix, hub.worker, key, by, why))
+
+
+class JobLocks(BaseClient):
+    """Locks for threads, kept in ``store``: a URL, a Store, or a function that returns one.
+
+    Without a store it is what ``JOBLOCK_URL`` or ``JOBLOCK_URL_FILE`` says, else a SQLite file of
+    this user on this machine. ``prefix`` (or ``JOBLOCK_PREFIX``) is put before every key, ``label``
+    is shown to whoever asks who holds a lock. Constructing a client does no I/O.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        prefix: str | None = None,
+        label: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(store, prefix, label, clock, _WAKER)
+        self.model = JobLockModel(self._hub)
+
+    def run_with_lock(
+        self,
+        key: str,
+        ttl: Duration,
+        work: Callable[[], object],
+        *,
+        holder: str | None = None,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost | None = None,
+        on_store_error: OnStoreError = "raise",
+    ) -> bool:
+        """Call ``work`` if nobody else holds ``key``; True if it was called and returned.
+
+        False if the key is held, in grace, or others wait for it: ``work`` was not called. What
+        ``work`` raises is raised unchanged, once the lease was given back. The lease is renewed
+        every third of ``ttl`` while ``work`` runs, for ``max_duration`` at most; with
+        ``renew=False`` it lapses at ``ttl``. Raises LockLost (with the value of ``work``) if it
+        was lost meanwhile and ``on_lost`` is not ``"warn"``, StoreUnavailable if the store is down
+        and ``on_store_error`` is not ``"skip"``.
+        """
+        if is_async(checked_callable(work)):
+            raise TypeError(f"{work!r} is a coroutine function: use AsyncJobLocks")
+        request = make_request(
+            self.prefix,
+            key,
+            ttl=ttl,
+            wait=False,
+            holder=holder,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost or ("raise" if renew else "warn"),
+        )
+        one_of(on_store_error, ("raise", "skip"), "on_store_error")
+        ended: Ended = _drive(self._hub, run_with_lock(self._hub, request, work, on_store_error))
+        if ended.error is not None:
+            raise ended.error
+        return ended.ran
+
+    def lock(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "raise",
+    ) -> Lock:
+        """A lock on ``key`` for `with`, or to acquire and release; nothing is sent yet.
+
+        ``ttl`` (30 s) is how soon others take over after a crash, ``wait`` how long the `with`
+        waits. ``limit`` makes it a semaphore, of which this takes ``weight``; ``shared=True`` lets
+        it be held together with other shared ones. ``reentrant=True`` lets a thread that holds the
+        key in again.
+        """
+        return Lock(
+            self._hub,
+            make_request(
+                self.prefix,
+                key,
+                ttl=ttl,
+                wait=wait,
+                limit=limit,
+                weight=weight,
+                shared=shared,
+                renew=renew,
+                max_duration=max_duration,
+                on_lost=on_lost,
+            ),
+            reentrant,
+        )
+
+    def acquire(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        wait: Wait = False,
+        *,
+        holder: str | None = None,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "raise",
+    ) -> Lease | None:
+        """An explicit handle, or None if it was not to be had in time (tries once by default).
+
+        Any thread may release it, and nothing else does: keep it, or use it in a `with`.
+        """
+        request = make_request(
+            self.prefix,
+            key,
+            ttl=ttl,
+            wait=wait,
+            holder=holder,
+            limit=limit,
+            weight=weight,
+            shared=shared,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost,
+        )
+        won = _drive(self._hub, flows.acquire(self._hub, request))
+        return None if isinstance(won, Busy) else Lease(self._hub, won)
+
+    def close(self) -> None:
+        """Release what is held, as far as possible in five seconds, and close the store."""
+        self._hub.close()
+
+    def __enter__(self) -> JobLocks:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
