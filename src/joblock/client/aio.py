@@ -128,7 +128,7 @@ async def _pause(hub: Hub, pause: Pause) -> None:
 
 
 async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
-    lease, owner = AsyncLease(hub, work.hold), _task()
+    lease, owner = AsyncLease(hub, work.hold, owner=False), _task()
     hub.own(owner, work.hold)
     current.enter(lease)
     canceller = _canceller(work.hold, owner)
@@ -168,8 +168,8 @@ class AsyncLease(BaseLease):
 
     __slots__ = ("_canceller",)
 
-    def __init__(self, hub: Hub, hold: Hold) -> None:
-        super().__init__(hub, hold)
+    def __init__(self, hub: Hub, hold: Hold, owner: bool = True) -> None:
+        super().__init__(hub, hold, owner)
         self._canceller: Canceller | None = None
 
     async def refresh(self, ttl: Duration) -> None:

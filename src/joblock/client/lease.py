@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class BaseLease:
     """What the leases of both clients have in common."""
 
-    __slots__ = ("__weakref__", "_hold", "_hub", "_lost")
+    __slots__ = ("__weakref__", "_hold", "_hub", "_lost", "_owner")
 
-    def __init__(self, hub: Hub, hold: Hold) -> None:
+    def __init__(self, hub: Hub, hold: Hold, owner: bool = True) -> None:
         self._hub = hub
         self._hold = hold
+        self._owner = owner  # of a run under way, the flow is the owner, and this only a view
         self._lost: Any = None
         hold.handle = ref(self)
 
@@ -87,7 +88,7 @@ class BaseLease:
     def __del__(self) -> None:
         # An interrupt can fall between acquiring and the block that would have released.
         hold = self._hold
-        if not hold.over and not hold.detached:
+        if self._owner and not hold.over:
             import warnings
 
             self._hub.collected(hold)

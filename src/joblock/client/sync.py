@@ -98,7 +98,7 @@ def _warn_in_event_loop() -> None:
 
 
 def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
-    lease = Lease(hub, work.hold)
+    lease = Lease(hub, work.hold, owner=False)
     owner = _WAKER.owner()
     hub.own(owner, work.hold)
     current.enter(lease)
