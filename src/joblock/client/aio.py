@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from joblock.client import current
@@ -180,7 +180,7 @@ class AsyncLease(BaseLease):
         """Give it back; False if it had been lost. Any task may; a second time does nothing."""
         return await _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
 
-    async def __aenter__(self) -> AsyncLease:
+    async def __aenter__(self) -> Self:
         self.check()
         current.enter(self)
         self.enter_block()
@@ -449,7 +449,7 @@ class AsyncJobLocks(BaseClient):
         if driver is not None:
             await driver.aclose()
 
-    async def __aenter__(self) -> AsyncJobLocks:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -21,7 +21,8 @@ def is_async(function: Any) -> bool:
             break
     code = getattr(function, "__code__", None)
     if code is None and not isinstance(function, type):
-        code = getattr(getattr(type(function), "__call__", None), "__code__", None)
+        kind: Any = type(function)
+        code = getattr(getattr(kind, "__call__", None), "__code__", None)  # noqa: B004
     return bool(code is not None and code.co_flags & _CO_COROUTINE)
 
 

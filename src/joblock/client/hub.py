@@ -35,7 +35,13 @@ class Hub:
     """The shared heart of one client."""
 
     def __init__(
-        self, open_store: Callable[[], Store], *, prefix: str, label: str, clock: Clock, waker: Waker
+        self,
+        open_store: Callable[[], Store],
+        *,
+        prefix: str,
+        label: str,
+        clock: Clock,
+        waker: Waker,
     ) -> None:
         self._open_store = open_store
         self.prefix = checked_prefix(prefix)
@@ -121,7 +127,7 @@ class Hub:
         """Begin to keep a lease."""
         hold = Hold(self.clock, request, holder, granted, sent)
         self.holds[hold] = None
-        self.keeper.expect(hold.due if hold.due < hold.deadline else hold.deadline)
+        self.keeper.expect(min(hold.deadline, hold.due))
         if granted.replaced:
             logger("lease").warning(
                 "%r took over %r, whose lease by %r had lapsed", holder, hold.key, granted.replaced

@@ -129,7 +129,7 @@ class Keeper:
             self._event.clear()
             try:
                 busy = self._round()
-            except Exception:
+            except Exception:  # noqa: BLE001 - nothing that fails may end it
                 logger("keeper").exception("a round of the keeper failed; it goes on")
                 busy, self._moment = True, clock.monotonic() + FIRST_PAUSE
             now = clock.monotonic()
@@ -236,11 +236,13 @@ class Keeper:
         sent = hub.clock.monotonic()
         try:
             reply = hub.driver.call(batch(holds, sent))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an error is not a loss
             now = hub.clock.monotonic()
             self._pause = postpone(holds, now, self._pause)
-            report = logger("lease").warning if isinstance(error, StoreError) else (
-                logger("lease").exception
+            report = (
+                logger("lease").warning
+                if isinstance(error, StoreError)
+                else (logger("lease").exception)
             )
             report("could not renew %d lease(s), will try again: %s", len(holds), error)
             return
@@ -288,9 +290,11 @@ class Keeper:
             if seat.join and state.ok_token >= seat.join:
                 seat.joined = state.ok_token
                 seat.wake()
-            elif state.grace or seat.holder in state.claimed:
-                seat.wake()
-            elif seat.epoch and seat.epoch != state.epoch:
+            elif (
+                state.grace
+                or seat.holder in state.claimed
+                or (seat.epoch and seat.epoch != state.epoch)
+            ):
                 seat.wake()
 
     def _next_poll(self, key: str) -> float:
@@ -348,7 +352,7 @@ class _Hand:
             call, done = work
             try:
                 call()
-            except Exception:
+            except Exception:  # noqa: BLE001 - nothing that fails may end it
                 logger("keeper").exception("a request of the keeper failed; it goes on")
             finally:
                 done.set()

@@ -99,4 +99,3 @@ class BaseLease:
                 source=self,
                 stacklevel=2,
             )
-

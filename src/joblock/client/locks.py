@@ -106,4 +106,4 @@ def wait_of(blocking: Any, timeout: Any) -> int | None:
         return 0
     if timeout is None or timeout == -1:
         return None
-    return 0 if timeout == 0 and not isinstance(timeout, bool) else to_ms(timeout, "timeout")
+    return 0 if timeout is not False and timeout == 0 else to_ms(timeout, "timeout")

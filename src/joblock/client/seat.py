@@ -78,4 +78,3 @@ class ClientSeat:
     def leave(self) -> None:
         """It waits no longer."""
         self._hub.unseat(self)
-

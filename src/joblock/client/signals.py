@@ -5,7 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def release_on_sigterm() -> None:

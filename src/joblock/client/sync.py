@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from joblock.client import current
 from joblock.client.base import BaseClient
@@ -13,7 +13,7 @@ from joblock.client.lease import BaseLease
 from joblock.client.locks import BaseLock, wait_of
 from joblock.protocol import acquire as flows
 from joblock.protocol import model as raw
-from joblock.protocol.request import OnLost, OnStoreError, Request, make_request, one_of
+from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
@@ -124,7 +124,7 @@ class Lease(BaseLease):
         """Give it back; False if it had been lost. Any thread may; a second time does nothing."""
         return _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         self.check()
         current.enter(self)
         return self
@@ -391,7 +391,7 @@ class JobLocks(BaseClient):
         """Release what is held, as far as possible in five seconds, and close the store."""
         self._hub.close()
 
-    def __enter__(self) -> JobLocks:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -14,7 +14,7 @@ may have got is given back behind the caller's back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from joblock.protocol.steps import Flow, Pause, Seat
 from joblock.store.ops import (
@@ -104,16 +104,14 @@ class Desk(Protocol):
         ...
 
 
-def acquire(desk: Desk, request: Request, *, skip_grace: bool = False) -> Flow[Hold | Busy]:
+def acquire(desk: Desk, request: Request) -> Flow[Hold | Busy]:
     """Win a lease, or say who is in the way once the wait is over.
 
     Raises StoreUnavailable if the store is down when it has to answer, RuntimeError if the caller
     would wait for itself.
     """
-    reply = yield from acquire_or_join(desk, request, skip_grace=skip_grace, join=None)
-    if isinstance(reply, Joined):  # pragma: no cover - only a joining request is answered so
-        raise AssertionError(reply)
-    return reply
+    won = yield from acquire_or_join(desk, request, skip_grace=False, join=None)
+    return cast("Hold | Busy", won)  # only a request that joins is answered Joined
 
 
 def acquire_or_join(
@@ -121,103 +119,128 @@ def acquire_or_join(
 ) -> Flow[Hold | Busy | Joined]:
     """As `acquire`, for a caller that may instead be content with the run in progress."""
     holder = desk.new_holder(request)
-    while not holder:
+    if not holder:
         if request.wait == 0:
             return Busy(request.holder, 0, "held")
-        yield Pause(desk.seat(request, ""), desk.clock.monotonic() + FIRST_RETRY)
-        holder = desk.new_holder(request)
-    attempt = _Attempt(desk, request, holder, skip_grace, join)
+        holder = yield from _wait_for_holder(desk, request)
+    queue = seat = None
+    if request.wait != 0:
+        # Seated before the request is sent: the notice may be faster than the reply.
+        seat = desk.seat(request, holder)
+        queue = Queueing(desk.client, 0, desk.listening, skip_grace, join)
     try:
-        reply = yield from attempt.once() if request.wait == 0 else attempt.wait()
+        sent = desk.clock.monotonic()
+        try:
+            reply = yield _operation(desk, request, holder, queue)
+        except StoreUnavailable as error:
+            if seat is None:
+                raise
+            reply = error
+        if queue is not None and seat is not None and type(reply) is not Granted:
+            wait = _Wait(desk, request, holder, seat, queue)
+            reply = yield from wait.out(reply)
+            sent = wait.sent
         if type(reply) is Granted:
-            return desk.admit(request, holder, reply, attempt.sent)
+            return desk.admit(request, holder, reply, sent)
     except BaseException:
         desk.abandon(request, holder)
         raise
     finally:
-        if attempt.seat is not None:
-            attempt.seat.leave()
+        if seat is not None:
+            seat.leave()
     desk.refused(request, holder)
-    return reply  # pyright: ignore[reportReturnType]
+    return cast("Busy | Joined", reply)
 
 
-class _Attempt:
-    """One acquisition on its way."""
+def _operation(desk: Desk, request: Request, holder: str, queue: Queueing | None) -> Acquire:
+    return Acquire(
+        request.key,
+        holder,
+        request.ttl,
+        request.weight,
+        request.limit,
+        request.at_least,
+        True,  # noqa: FBT003 - extend_only; this is the hot path, and keywords cost
+        desk.worker,
+        queue,
+    )
 
-    __slots__ = ("arrival", "desk", "holder", "join", "request", "seat", "sent", "skip_grace")
+
+def _wait_for_holder(desk: Desk, request: Request) -> Flow[str]:
+    """A given holder is just being released: its name is free again in a moment."""
+    seat = desk.seat(request, "")
+    try:
+        while True:
+            yield Pause(seat, desk.clock.monotonic() + FIRST_RETRY)
+            holder = desk.new_holder(request)
+            if holder:
+                return holder
+    finally:
+        seat.leave()
+
+
+class _Wait:
+    """One acquisition that was refused at first and waits."""
+
+    __slots__ = ("desk", "end", "holder", "outage", "queue", "request", "seat", "sent")
 
     def __init__(
-        self, desk: Desk, request: Request, holder: str, skip_grace: bool, join: int | None
+        self, desk: Desk, request: Request, holder: str, seat: Seat, queue: Queueing
     ) -> None:
         self.desk = desk
         self.request = request
         self.holder = holder
-        self.skip_grace = skip_grace
-        self.join = join
-        self.arrival = 0
-        self.sent = 0.0
-        self.seat: Seat | None = None
+        self.seat = seat
+        self.queue = queue
+        self.sent = now = desk.clock.monotonic()
+        self.end = None if request.wait is None else now + request.wait / 1000
+        self.outage = _Outage(self.end)
 
-    def once(self) -> Flow[AcquireReply]:
-        self.sent = self.desk.clock.monotonic()
-        return (yield self._operation(None))
-
-    def wait(self) -> Flow[AcquireReply]:
-        request, desk = self.request, self.desk
-        seat = self.seat = desk.seat(request, self.holder)
-        end = None if request.wait is None else desk.clock.monotonic() + request.wait / 1000
-        outage = _Outage(end)
+    def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
+        """Wait until granted or joined, until refused for good, or until the wait is over."""
         while True:
-            try:
-                reply = yield from self._ask()
-            except StoreUnavailable as error:
-                yield Pause(seat, outage.retry_at(desk.clock.monotonic(), error))
-                seat.woken()  # the request is sent again anyway; left set, it would spin
-                continue
-            outage.over()
-            if type(reply) is not Busy or not reply.arrival:
+            if isinstance(reply, StoreUnavailable):
+                yield Pause(self.seat, self.outage.retry_at(self.desk.clock.monotonic(), reply))
+                self.seat.woken()  # the request is sent again anyway; left set, it would spin
+            elif type(reply) is not Busy or not reply.arrival:
                 return reply
-            if desk.would_wait_for_itself(request, reply):
-                yield Leave(request.key, self.holder)
-                raise RuntimeError(_self_wait(request))
-            seat.sit(reply.epoch, reply.remaining, self.join or 0)
-            yield Pause(seat, end)
-            if seat.joined:
-                return Joined(seat.joined)
-            if not seat.woken() and end is not None and desk.clock.monotonic() >= end:
-                return (yield from self._last_chance())
+            else:
+                yield from self._sit(reply)
+                if self.seat.joined:
+                    return Joined(self.seat.joined)
+                if not self.seat.woken() and self._over():
+                    return (yield from self._last_chance())
+            reply = yield from self._ask_again()
 
-    def _ask(self) -> Flow[AcquireReply]:
-        queue = Queueing(
-            self.desk.client, self.arrival, self.desk.listening, self.skip_grace, self.join
-        )
+    def _sit(self, busy: Busy) -> Flow[None]:
+        self.outage.over()
+        self.queue = self.queue._replace(arrival=busy.arrival)
+        if self.queue.join == 0:
+            self.queue = self.queue._replace(join=busy.token)
+        if self.desk.would_wait_for_itself(self.request, busy):
+            yield Leave(self.request.key, self.holder)
+            raise RuntimeError(_self_wait(self.request))
+        self.seat.sit(busy.epoch, busy.remaining, self.queue.join or 0)
+        yield Pause(self.seat, self.end)
+
+    def _over(self) -> bool:
+        return self.end is not None and self.desk.clock.monotonic() >= self.end
+
+    def _ask_again(self) -> Flow[AcquireReply | StoreUnavailable]:
+        self.queue = self.queue._replace(listening=self.desk.listening)
         self.sent = self.desk.clock.monotonic()
-        reply = yield self._operation(queue)
-        if type(reply) is Busy:
-            self.arrival = reply.arrival
-            if self.join is not None and not self.join:
-                self.join = reply.token
-        return reply
+        try:
+            return (yield _operation(self.desk, self.request, self.holder, self.queue))
+        except StoreUnavailable as error:
+            return error
 
     def _last_chance(self) -> Flow[AcquireReply]:
-        reply = yield from self.once()
+        """Ask without queueing, which also learns who holds it by now; then leave the queue."""
+        self.sent = self.desk.clock.monotonic()
+        reply: AcquireReply = yield _operation(self.desk, self.request, self.holder, None)
         if type(reply) is Busy:
             yield Leave(self.request.key, self.holder)
         return reply
-
-    def _operation(self, queue: Queueing | None) -> Acquire:
-        request = self.request
-        return Acquire(
-            request.key,
-            self.holder,
-            request.ttl,
-            request.weight,
-            request.limit,
-            request.at_least,
-            True,
-            self.desk.worker,
-            queue,
-        )
 
 
 class _Outage:

@@ -45,8 +45,8 @@ class Hold:
         "over",
         "renew",
         "since",
-        "told",
         "token",
+        "told",
         "ttl",
         "waiting",
         "warned",
@@ -70,8 +70,7 @@ class Hold:
         self.since = sent
         self.ends = sent + request.max_duration / 1000 if request.max_duration else NEVER
         self.deadline = sent + ttl * MARGIN
-        if self.ends < self.deadline:
-            self.deadline = self.ends
+        self.deadline = min(self.deadline, self.ends)
         self.due = sent + ttl / 3 if request.renew else self.deadline
         self.lost = ""
         self.over = False

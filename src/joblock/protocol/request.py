@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from joblock.values.durations import Duration, Wait, to_ms, to_wait
 from joblock.values.names import checked_holder, full_key
@@ -122,5 +122,5 @@ def flag(value: Any, what: str) -> bool:
 def one_of(value: Any, known: tuple[str, ...], what: str) -> Any:
     """One of a few words."""
     if value in known:
-        return cast("Any", value)
+        return value
     raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}; got {value!r}")

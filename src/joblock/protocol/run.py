@@ -56,7 +56,7 @@ def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Ended]:
     elif lost is not None:
         lost.value = value
         error = lost
-    return Ended(True, value, error)
+    return Ended(ran=True, value=value, error=error)
 
 
 def annotate(error: BaseException, lost: LockLost | None) -> None:

@@ -499,7 +499,7 @@ def _reenter(rows: Rows, now: int, lease: Lease, op: Acquire) -> Granted:
     lease.acquired_at = now
     lease.expires_at = max(lease.expires_at, end) if op.extend_only else end
     rows.put(lease)
-    return Granted(lease.token, now, lease.expires_at, True, _someone_waits(rows))
+    return Granted(lease.token, now, lease.expires_at, reentered=True, waiting=_someone_waits(rows))
 
 
 def _refuse(rows: Rows, now: int, op: Acquire, waiter: Waiter | None, epoch: int) -> Busy:

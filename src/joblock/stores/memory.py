@@ -57,7 +57,17 @@ class _Presence:
 class _Key:
     """One key's rows; the queue is kept sorted, parked waiters are only in `waiters`."""
 
-    __slots__ = ("arrivals", "held", "key", "line", "notices", "ok_token", "room", "token", "waiters")
+    __slots__ = (
+        "arrivals",
+        "held",
+        "key",
+        "line",
+        "notices",
+        "ok_token",
+        "room",
+        "token",
+        "waiters",
+    )
 
     def __init__(self, key: str, room: _Room, token: int) -> None:
         self.key = key
@@ -146,9 +156,7 @@ class _Room:
 
     def now(self) -> Now:
         clock = self.clock
-        return Now(
-            int((clock.monotonic() + self.base) * 1000), int(clock.wall() * 1_000_000)
-        )
+        return Now(int((clock.monotonic() + self.base) * 1000), int(clock.wall() * 1_000_000))
 
     def deliver(self, notices: list[Notice]) -> None:
         for notice in notices:
@@ -232,7 +240,7 @@ class MemoryDriver:
         room = self._room
         notices: list[Notice] = []
         with room.lock:
-            kind = type(op)
+            kind = cast("Any", type(op))
             if kind is Acquire:
                 reply = _acquire(room, op, notices)
             elif kind is Release:
@@ -286,7 +294,7 @@ def _first_grant(room: _Room, op: Acquire) -> Granted:
 def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
     key = room.keys.get(op.key)
     if key is None:
-        return Released(False)
+        return Released(freed=False)
     key.notices = notices
     freed = machine.release(key, room.now(), op)
     _forget_if_free(room, key)

@@ -19,13 +19,13 @@ GROUP = "joblock.stores"
 
 
 def _memory(url: str) -> Store:
-    from joblock.stores.memory import MemoryStore  # noqa: PLC0415 - only the store in use is loaded
+    from joblock.stores.memory import MemoryStore
 
     return MemoryStore(url.removeprefix("memory:").removeprefix("//"))
 
 
 def _sqlite(url: str) -> Store:
-    from joblock.stores.sqlite import SqliteStore  # noqa: PLC0415
+    from joblock.stores.sqlite import SqliteStore
 
     return SqliteStore.from_url(url)
 
@@ -69,15 +69,18 @@ def safe_url(url: str) -> str:
         secrets = secrets.partition(":")[0] + ":***"
     pairs = [pair.partition("=") for pair in query.split("&")]
     shown = "&".join(
-        f"{name}{equals}***" if "pass" in name.lower() or "secret" in name.lower() else
-        f"{name}{equals}{value}"
+        f"{name}{equals}***"
+        if "pass" in name.lower() or "secret" in name.lower()
+        else f"{name}{equals}{value}"
         for name, equals, value in pairs
     )
     return f"{scheme}://{secrets}{at}{place}{question}{shown}"
 
 
 def _is_store(given: Any) -> bool:
-    return all(hasattr(given, name) for name in ("driver", "async_driver", "subscribe", "abilities"))
+    return all(
+        hasattr(given, name) for name in ("driver", "async_driver", "subscribe", "abilities")
+    )
 
 
 def _from_environment() -> Store:
@@ -96,15 +99,16 @@ def _from_environment() -> Store:
             "this runs in Kubernetes and no store is named, so each pod would lock for itself "
             "alone: set JOBLOCK_URL, or pass sqlite:///PATH if one pod is all there is"
         )
-    from joblock.stores.sqlite import SqliteStore  # noqa: PLC0415
+    from joblock.stores.sqlite import SqliteStore
 
     return SqliteStore.default()
 
 
 def _read(file: str) -> str:
+    from pathlib import Path
+
     try:
-        with open(file, encoding="utf-8") as lines:
-            url = lines.read().strip()
+        url = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreMisconfigured(f"JOBLOCK_URL_FILE={file!r} cannot be read: {error}") from error
     if not url:
@@ -127,7 +131,7 @@ def _from_url(url: str) -> Store:
 
 
 def _entry_points() -> Any:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and rarely needed
+    from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
 

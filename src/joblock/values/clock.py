@@ -48,23 +48,23 @@ class SystemClock:
 
     __slots__ = ()
 
-    def monotonic(self, clock: int = _CLOCK_ID) -> float:  # noqa: D102 - as in Clock
+    def monotonic(self, clock: int = _CLOCK_ID) -> float:
         return time.clock_gettime(clock)
 
-    def wall(self) -> float:  # noqa: D102
+    def wall(self) -> float:
         return time.time()
 
-    def wait(self, event: threading.Event, until: float | None) -> None:  # noqa: D102
+    def wait(self, event: threading.Event, until: float | None) -> None:
         # threading.TIMEOUT_MAX bounds a single wait; a wake-up too early only loops the caller.
         event.wait(None if until is None else min(max(0.0, until - self.monotonic()), 4_000_000.0))
 
     idle = wait
 
-    async def await_(self, event: asyncio.Event, until: float | None) -> None:  # noqa: D102
+    async def await_(self, event: asyncio.Event, until: float | None) -> None:
         if until is None:
             await event.wait()
             return
-        import asyncio  # noqa: PLC0415 - the core must not load it
+        import asyncio
 
         delay = until - self.monotonic()
         if delay <= 0 or event.is_set():

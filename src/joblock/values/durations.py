@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 Duration: TypeAlias = Union[int, float, str, "tuple[int | float, str]", "timedelta"]
-Wait: TypeAlias = Union[bool, None, int, float, str, "tuple[int | float, str]", "timedelta"]
+Wait: TypeAlias = Union[bool, int, float, str, "tuple[int | float, str]", "timedelta"]
 
 EXAMPLES = 'such as 30, 0.5, "500ms", "30s", "1h30m", (10, "minutes") or a timedelta'
 LONGEST_MS = 100 * 365 * 24 * 3600 * 1000
@@ -86,7 +86,7 @@ def _milliseconds(value: Any, what: str) -> float:
 
 
 def _text(value: str, what: str) -> float:
-    import re  # noqa: PLC0415 - costs more than the rest of this floor, and numbers do not need it
+    import re
 
     part = r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])"
     if not re.fullmatch(rf"\s*(?:{part}\s*)+", value, re.ASCII):
@@ -105,7 +105,7 @@ def _pair(value: tuple[Any, ...], what: str) -> float:
     raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
 
 
-def to_wait(value: Wait, what: str = "wait") -> int | None:
+def to_wait(value: Wait | None, what: str = "wait") -> int | None:
     """Turn a wait into milliseconds: ``None`` for no limit (``True``), 0 to try once."""
     if value is True:
         return None
@@ -113,7 +113,6 @@ def to_wait(value: Wait, what: str = "wait") -> int | None:
         return 0
     if value is None:
         raise TypeError(
-            f"{what} must be True (no limit), False (try once) or a duration, "
-            f"{EXAMPLES}; got None"
+            f"{what} must be True (no limit), False (try once) or a duration, {EXAMPLES}; got None"
         )
     return to_ms(value, what)

@@ -44,7 +44,9 @@ class LockNotAcquired(JobLockError):
         if self.reason == "timeout":
             what = "the wait for it timed out"
         who = f", held by {self.holder!r}" if self.holder else ""
-        when = "" if self.remaining is None else f", lapses in {self.remaining:.3f} s unless renewed"
+        when = (
+            "" if self.remaining is None else f", lapses in {self.remaining:.3f} s unless renewed"
+        )
         return (
             f"lock {self.key!r} not acquired: {what}{who}{when}; "
             f"wait longer, or look at it with: joblock peek {self.key!r}"
@@ -59,9 +61,7 @@ class LockLost(JobLockError):
     returned if it finished all the same.
     """
 
-    def __init__(
-        self, key: str, holder: str, token: int, reason: str, value: Any = None
-    ) -> None:
+    def __init__(self, key: str, holder: str, token: int, reason: str, value: Any = None) -> None:
         super().__init__(key, holder, token, reason, value)
         self.key = key
         self.holder = holder

@@ -62,6 +62,6 @@ class Waiting(NamedTuple):
 
 def moment(ms: int) -> datetime:
     """A store's milliseconds since 1970 as an aware datetime."""
-    from datetime import UTC, datetime, timedelta  # noqa: PLC0415 - only readers need it
+    from datetime import UTC, datetime, timedelta
 
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
