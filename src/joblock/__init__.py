@@ -63,8 +63,6 @@ _HOMES = {
     "run_with_lock": "joblock.client.default",
 }
 
-__all__ = ["WORKER_ID", "__version__", "worker_id", *_HOMES]  # noqa: PLE0604 - all are text
-
 
 def __getattr__(name: str) -> Any:
     if name == "WORKER_ID":
@@ -80,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(("WORKER_ID", "__version__", "worker_id", *_HOMES))

@@ -91,7 +91,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 def _driver(hub: Hub) -> AsyncDriver:
     loop = _running_loop()
-    drivers = cast("_TaskWaker", hub.waker).drivers
+    drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDriver] = hub.waker.drivers
     driver = drivers.get(loop)
     if driver is None:
         driver = drivers[loop] = hub.store.async_driver()
@@ -102,19 +102,19 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
     error: BaseException | None = None
-    call = cast("Callable[[Any], Awaitable[Any]]", _driver(hub).call)
+    call: Callable[[Any], Awaitable[Any]] = _driver(hub).call
     while True:
         try:
-            step = flow.send(reply) if error is None else flow.throw(error)
+            step: Any = flow.send(reply) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value
         error = None
         try:
             kind = type(step)
             if kind is Pause:
-                await _pause(hub, cast("Pause", step))
+                await _pause(hub, step)
             elif kind is Work:
-                reply = await _work(hub, cast("Work", step))
+                reply = await _work(hub, step)
             else:
                 reply = await call(step)
         except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
@@ -129,7 +129,7 @@ async def _pause(hub: Hub, pause: Pause) -> None:
 
 async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
     lease, owner = AsyncLease(hub, work.hold, owner=False), _task()
-    hub.own(owner, work.hold)
+    hub.owned[owner, work.hold.key] = work.hold
     current.enter(lease)
     canceller = _canceller(work.hold, owner)
     value, error = None, None
@@ -174,11 +174,11 @@ class AsyncLease(BaseLease):
 
     async def refresh(self, ttl: Duration) -> None:
         """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
-        await _drive(self._hub, flows.refresh(self._hub, self._hold, to_ms(ttl, "ttl")))
+        await _drive(self._hub, flows.refresh(self._hub, self.hold, to_ms(ttl, "ttl")))
 
     async def release(self) -> bool:
         """Give it back; False if it had been lost. Any task may; a second time does nothing."""
-        return await _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
+        return await _drive(self._hub, flows.release(self._hub, self.hold, ok=True))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -197,13 +197,13 @@ class AsyncLease(BaseLease):
 
     def enter_block(self) -> None:
         """From now on a loss cancels the task, if that is the policy."""
-        self._canceller = _canceller(self._hold, _task())
+        self._canceller = _canceller(self.hold, _task())
 
     async def leave_block(self, error: BaseException | None) -> None:
         """End a block: release, and raise what was lost unless the block raises already."""
         canceller, self._canceller = self._canceller, None
         own = error if canceller is None else await canceller.end(error)
-        lost = await _drive(self._hub, flows.settle(self._hub, self._hold, ok=own is None))
+        lost = await _drive(self._hub, flows.settle(self._hub, self.hold, ok=own is None))
         if own is not None:
             annotate(own, lost)
         elif lost is not None:
@@ -238,7 +238,7 @@ class AsyncLock(BaseLock[AsyncLease]):
         lease = await self._take(request.wait)
         if type(lease) is not AsyncLease:
             raise flows.not_acquired(request, cast("Busy", lease))
-        if not self._nested():
+        if self._entered_by(lease):
             lease.enter_block()
         return lease
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import CoroutineType, MethodType
-from typing import Any
+from typing import Any, cast
 
 _CO_COROUTINE = 0x80
 
@@ -21,7 +21,7 @@ def is_async(function: Any) -> bool:
             break
     code = getattr(function, "__code__", None)
     if code is None and not isinstance(function, type):
-        kind: Any = type(function)
+        kind = cast("Any", type(function))
         code = getattr(getattr(kind, "__call__", None), "__code__", None)  # noqa: B004
     return bool(code is not None and code.co_flags & _CO_COROUTINE)
 

@@ -18,14 +18,14 @@ from joblock.client.keeper import Keeper
 from joblock.client.seat import ClientSeat, Waker
 from joblock.protocol.hold import Hold
 from joblock.store.contract import digest
-from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Release
+from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Queueing, Release
 from joblock.values.identity import describe_worker, new_client, new_holder, on_fork
 from joblock.values.log import logger
 from joblock.values.names import checked_prefix
 
 if TYPE_CHECKING:
     from joblock.protocol.request import Request
-    from joblock.store.contract import Driver, Store, Subscription
+    from joblock.store.contract import Store, Subscription
     from joblock.values.clock import Clock
 
 _every: weakref.WeakSet[Hub] = weakref.WeakSet()
@@ -53,11 +53,13 @@ class Hub:
 
     def _begin(self) -> None:
         self._store: Store | None = None
-        self._driver: Driver | None = None
+        self.call: Callable[[Any], Any] = self._open_and_call
         self._subscription: Subscription | None = None
         self.lock = threading.RLock()
         self.worker = describe_worker(self.label)
         self.client = new_client()
+        self._unheard = Queueing(self.client)
+        self._heard = Queueing(self.client, listening=True)
         self.holds: dict[Hold, None] = {}
         self.seats: dict[tuple[str, str], ClientSeat] = {}
         self.owned: dict[tuple[Any, str], Hold] = {}
@@ -75,19 +77,16 @@ class Hub:
                     store = self._store = self._open_store()
         return store
 
-    @property
-    def driver(self) -> Driver:
-        """The store's blocking driver."""
-        driver = self._driver
-        if driver is None:
-            driver = self._driver = self.store.driver()
-        return driver
+    def _open_and_call(self, op: Any) -> Any:
+        """The first `call`: from then on it is the blocking driver's own."""
+        self.call = self.store.driver().call
+        return self.call(op)
 
     # What a flow needs of its desk.
 
     def seat(self, request: Request, holder: str) -> ClientSeat:
         """A place to wait at, known before the request is sent: its notice may be faster."""
-        seat = ClientSeat(self, self.waker, request.key, holder)
+        seat = ClientSeat(self, request.key, holder)
         self.seats[request.key, holder] = seat
         return seat
 
@@ -100,6 +99,11 @@ class Hub:
         """Whether notices reach this client."""
         subscription = self._subscription
         return subscription is not None and subscription.listening
+
+    @property
+    def queueing(self) -> Queueing:
+        """How a plain waiter of this client is queued."""
+        return self._heard if self.listening else self._unheard
 
     def new_holder(self, request: Request) -> str:
         """One of its own for each acquisition; a given one is counted, since it nests."""
@@ -145,12 +149,8 @@ class Hub:
             and hold.held
         )
 
-    def own(self, owner: Any, hold: Hold) -> None:
-        """Note which thread or task goes under that hold."""
-        self.owned[owner, hold.key] = hold
-
     def disown(self, owner: Any, hold: Hold) -> None:
-        """It goes under it no longer."""
+        """That thread or task goes under that hold no longer."""
         if self.owned.get((owner, hold.key)) is hold:
             del self.owned[owner, hold.key]
 
@@ -273,20 +273,20 @@ class Hub:
             hold.tell()
         self.stop_listening()
         with self.lock:
-            store, self._store, self._driver = self._store, None, None
+            store, self._store, self.call = self._store, None, self._open_and_call
         if store is not None:
             store.close()
 
     def _release_quietly(self, op: Release) -> None:
         try:
-            self.driver.call(op)
+            self.call(op)
         except Exception as error:  # noqa: BLE001 - one that fails must not keep the others held
             logger("lease").warning("could not release %r at close: %s", op.key, error)
         self.settled(op)
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
-        _inherited.append((self._store, self._driver, self._subscription))
+        _inherited.append((self._store, self.call, self._subscription))
         for hold in self.holds:
             hold.lose("forked")
             hold.over = True

@@ -203,7 +203,7 @@ class Keeper:
 
     def _run_errand(self, errand: _Errand) -> None:
         try:
-            self._hub.driver.call(errand.op)
+            self._hub.call(errand.op)
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease is still there
             now = self._hub.clock.monotonic()
             if now < errand.gives_up and not self._stopping:
@@ -235,7 +235,7 @@ class Keeper:
         hub = self._hub
         sent = hub.clock.monotonic()
         try:
-            reply = hub.driver.call(batch(holds, sent))
+            reply = hub.call(batch(holds, sent))
         except Exception as error:  # noqa: BLE001 - an error is not a loss
             now = hub.clock.monotonic()
             self._pause = postpone(holds, now, self._pause)
@@ -272,7 +272,7 @@ class Keeper:
             later = hub.clock.monotonic() + CHECK_MS / 1000
             self._checks.update(dict.fromkeys(keys, later))
         try:
-            reply: Checked = hub.driver.call(Check(hub.client, keys, hub.listening))
+            reply: Checked = hub.call(Check(hub.client, keys, hub.listening))
         except Exception as error:  # noqa: BLE001 - those who wait ask by themselves
             logger("wait").warning("could not check on %d key(s): %s", len(keys), error)
             for key in keys:
@@ -314,7 +314,7 @@ class Keeper:
 
     def _purge_batch(self) -> None:
         try:
-            self._hub.driver.call(Purge())
+            self._hub.call(Purge())
         except Exception as error:  # noqa: BLE001 - the next one will do
             logger("store").info("could not purge vacated keys: %s", error)
 

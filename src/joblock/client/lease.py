@@ -17,54 +17,49 @@ if TYPE_CHECKING:
 class BaseLease:
     """What the leases of both clients have in common."""
 
-    __slots__ = ("__weakref__", "_hold", "_hub", "_lost", "_owner")
+    __slots__ = ("__weakref__", "_hub", "_lost", "_owner", "hold")
 
     def __init__(self, hub: Hub, hold: Hold, owner: bool = True) -> None:
         self._hub = hub
-        self._hold = hold
+        self.hold = hold
         self._owner = owner  # of a run under way, the flow is the owner, and this only a view
         self._lost: Any = None
         hold.handle = ref(self)
 
     @property
-    def hold(self) -> Hold:
-        """The state behind this handle; for the library's own use."""
-        return self._hold
-
-    @property
     def key(self) -> str:
         """What is locked, as the caller wrote it: without the client's prefix."""
-        return self._hold.name
+        return self.hold.name
 
     @property
     def holder(self) -> str:
         """Who holds it: this acquisition."""
-        return self._hold.holder
+        return self.hold.holder
 
     @property
     def token(self) -> int:
         """The fencing token: greater than that of every earlier lease of this key."""
-        return self._hold.token
+        return self.hold.token
 
     @property
     def acquired_at(self) -> datetime:
         """When it was granted, by the store's clock."""
-        return moment(self._hold.acquired_at)
+        return moment(self.hold.acquired_at)
 
     @property
     def held(self) -> bool:
         """Whether it still counts, by the local clock; False from the local deadline on."""
-        return self._hold.held
+        return self.hold.held
 
     @property
     def remaining(self) -> float:
         """Seconds left until the local deadline, unless it is renewed."""
-        return self._hold.remaining
+        return self.hold.remaining
 
     @property
     def ended(self) -> bool:
         """Whether it was given back or lost and cleared away, or belongs to a forked parent."""
-        hold = self._hold
+        hold = self.hold
         return hold.over and (not hold.lost or hold.lost == "forked")
 
     @property
@@ -73,21 +68,21 @@ class BaseLease:
         event = self._lost
         if event is None:
             event = self._lost = self._hub.waker.event()
-            self._hold.when_lost(lambda: self._hub.waker.set(event))
+            self.hold.when_lost(lambda: self._hub.waker.set(event))
         return event
 
     def check(self) -> None:
         """Raise LockLost if it is not held any more."""
-        if not self._hold.held:
-            raise self._hold.loss()
+        if not self.hold.held:
+            raise self.hold.loss()
 
     def __repr__(self) -> str:
-        state = "held" if self.held else self._hold.lost or "released"
+        state = "held" if self.held else self.hold.lost or "released"
         return f"<{type(self).__name__} {self.key!r} token={self.token} {state}>"
 
     def __del__(self) -> None:
         # An interrupt can fall between acquiring and the block that would have released.
-        hold = self._hold
+        hold = self.hold
         if self._owner and not hold.over:
             import warnings
 

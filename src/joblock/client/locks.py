@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joblock.client import current
 from joblock.client.lease import BaseLease
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=BaseLease)
 
 
-class _Level(NamedTuple):
-    """One `with` or acquire of one owner; a nested one releases nothing."""
-
-    lease: Any
-    nested: bool
-
-
 class BaseLock(Generic[L]):
     """A key and how it is to be locked; each thread or task that uses it has its own holds."""
 
@@ -31,7 +24,8 @@ class BaseLock(Generic[L]):
         self._hub = hub
         self._request = request
         self._reentrant = reentrant
-        self._levels: dict[Any, list[_Level]] = {}
+        # Per owner, innermost last: the leases to release; None for a level that only nests.
+        self._levels: dict[Any, list[L | None]] = {}
 
     @property
     def key(self) -> str:
@@ -41,8 +35,11 @@ class BaseLock(Generic[L]):
     @property
     def lease(self) -> L | None:
         """The lease of this thread's or task's hold through this lock, or None."""
-        levels = self._levels.get(self._hub.waker.owner())
-        return levels[-1].lease if levels else None
+        owner = self._hub.waker.owner()
+        levels = self._levels.get(owner)
+        if not levels:
+            return None
+        return levels[-1] or self._hub.owned[owner, self._request.key].handle()
 
     def owned(self) -> bool:
         """Whether this thread or task holds it through this lock, and has not lost it."""
@@ -56,18 +53,16 @@ class BaseLock(Generic[L]):
         hold = self._hub.owned.get((owner, self._request.key))
         if hold is None or not hold.held:
             return None
-        lease = hold.handle()
-        self._levels.setdefault(owner, []).append(_Level(lease, nested=True))
-        current.enter(lease)
-        return lease
-
-    def _nested(self) -> bool:
-        """Whether this owner's innermost level is a nested one."""
-        return self._levels[self._hub.waker.owner()][-1].nested
+        self._levels.setdefault(owner, []).append(None)
+        return hold.handle()
 
     def _push(self, owner: Any, lease: L) -> None:
-        self._levels.setdefault(owner, []).append(_Level(lease, nested=False))
-        self._hub.own(owner, lease.hold)
+        levels = self._levels.get(owner)
+        if levels is None:
+            self._levels[owner] = [lease]
+        else:
+            levels.append(lease)
+        self._hub.owned[owner, self._request.key] = lease.hold
         current.enter(lease)
 
     def _pop(self, owner: Any) -> L | None:
@@ -78,14 +73,17 @@ class BaseLock(Generic[L]):
                 f"this thread or task holds nothing of {self.key!r} through this lock: it was "
                 "released already, or acquired elsewhere (hand over the lease, not the lock)"
             )
-        level = levels.pop()
+        lease = levels.pop()
         if not levels:
             del self._levels[owner]
-        current.leave(level.lease)
-        if level.nested:
-            return None
-        self._hub.disown(owner, level.lease.hold)
-        return level.lease
+        if lease is not None:
+            current.leave(lease)
+            self._hub.disown(owner, lease.hold)
+        return lease
+
+    def _entered_by(self, lease: L) -> bool:
+        """Whether this owner's innermost level is the lease's own, and not a nested one."""
+        return self._levels[self._hub.waker.owner()][-1] is lease
 
     def _leaver(self) -> Any:
         """Who leaves a block: whoever entered it, even if a framework leaves it elsewhere."""

@@ -37,24 +37,23 @@ class Waker(Protocol):
 class ClientSeat:
     """See `joblock.protocol.steps.Seat`."""
 
-    __slots__ = ("_event", "_flag", "_hub", "_waker", "epoch", "holder", "join", "joined", "key")
+    # Defaults of the class: most seats are left before any of this is needed.
+    epoch = 0
+    join = 0
+    joined = 0
+    _flag = False
+    _event: Any = None
 
-    def __init__(self, hub: Hub, waker: Waker, key: str, holder: str) -> None:
+    def __init__(self, hub: Hub, key: str, holder: str) -> None:
+        self._hub = hub
         self.key = key
         self.holder = holder
-        self.epoch = 0
-        self.join = 0
-        self.joined = 0
-        self._hub = hub
-        self._waker = waker
-        self._event: Any = None
-        self._flag = False
 
     def wake(self) -> None:
         """Let the waiter ask the store again; from any thread."""
         self._flag = True
         if self._event is not None:
-            self._waker.set(self._event)
+            self._hub.waker.set(self._event)
 
     def woken(self) -> bool:
         """Whether it was woken since this was last asked."""
@@ -66,7 +65,7 @@ class ClientSeat:
     def before_pause(self) -> Any:
         """The event to wait on, or None if it was woken already."""
         if self._event is None:
-            self._event = self._waker.event()
+            self._event = self._hub.waker.event()
         return None if self._flag else self._event
 
     def sit(self, epoch: int, remaining: int, join: int) -> None:

@@ -56,19 +56,19 @@ def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
     error: BaseException | None = None
-    call = cast("Callable[[Any], Any]", hub.driver.call)
+    call = hub.call
     while True:
         try:
-            step = flow.send(reply) if error is None else flow.throw(error)
+            step: Any = flow.send(reply) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value
         error = None
         try:
             kind = type(step)
             if kind is Pause:
-                _pause(hub, cast("Pause", step))
+                _pause(hub, step)
             elif kind is Work:
-                reply = _work(hub, cast("Work", step))
+                reply = _work(hub, step)
             else:
                 reply = call(step)
         except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
@@ -100,7 +100,7 @@ def _warn_in_event_loop() -> None:
 def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
     lease = Lease(hub, work.hold, owner=False)
     owner = _WAKER.owner()
-    hub.own(owner, work.hold)
+    hub.owned[owner, work.hold.key] = work.hold
     current.enter(lease)
     try:
         return refuse_coroutine(work.function()), None
@@ -118,11 +118,11 @@ class Lease(BaseLease):
 
     def refresh(self, ttl: Duration) -> None:
         """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
-        _drive(self._hub, flows.refresh(self._hub, self._hold, to_ms(ttl, "ttl")))
+        _drive(self._hub, flows.refresh(self._hub, self.hold, to_ms(ttl, "ttl")))
 
     def release(self) -> bool:
         """Give it back; False if it had been lost. Any thread may; a second time does nothing."""
-        return _drive(self._hub, flows.release(self._hub, self._hold, ok=True))
+        return _drive(self._hub, flows.release(self._hub, self.hold, ok=True))
 
     def __enter__(self) -> Self:
         self.check()
@@ -136,7 +136,7 @@ class Lease(BaseLease):
         traceback: TracebackType | None,
     ) -> None:
         current.leave(self)
-        _leave(self._hub, self._hold, error)
+        _leave(self._hub, self.hold, error)
 
 
 def _leave(hub: Hub, hold: Hold, error: BaseException | None) -> None:

@@ -59,6 +59,11 @@ class Desk(Protocol):
         """Whether notices reach this client."""
         ...
 
+    @property
+    def queueing(self) -> Queueing:
+        """How a plain waiter of this client is queued."""
+        ...
+
     def new_holder(self, request: Request) -> str:
         """The holder of this acquisition, or the empty text while that holder is just leaving."""
         ...
@@ -127,7 +132,9 @@ def acquire_or_join(
     if request.wait != 0:
         # Seated before the request is sent: the notice may be faster than the reply.
         seat = desk.seat(request, holder)
-        queue = Queueing(desk.client, 0, desk.listening, skip_grace, join)
+        queue = desk.queueing
+        if skip_grace or join is not None:
+            queue = queue._replace(skip_grace=skip_grace, join=join)
     try:
         sent = desk.clock.monotonic()
         try:

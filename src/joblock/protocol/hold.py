@@ -28,30 +28,15 @@ NEVER = float("inf")
 class Hold:
     """One granted lease of this process."""
 
-    __slots__ = (
-        "acquired_at",
-        "clock",
-        "deadline",
-        "detached",
-        "due",
-        "ends",
-        "handle",
-        "holder",
-        "key",
-        "lost",
-        "name",
-        "on_loss",
-        "on_lost",
-        "over",
-        "renew",
-        "since",
-        "token",
-        "told",
-        "ttl",
-        "waiting",
-        "warned",
-        "weight",
-    )
+    # Defaults of the class: most holds end before any of this changes.
+    ends = NEVER
+    lost = ""
+    over = False
+    warned = False
+    detached = False
+    told = False
+    handle: Any = None
+    on_loss: tuple[Callable[[], None], ...] = ()
 
     def __init__(
         self, clock: Clock, request: Request, holder: str, granted: Granted, sent: float
@@ -72,13 +57,6 @@ class Hold:
         self.deadline = sent + ttl * MARGIN
         self.deadline = min(self.deadline, self.ends)
         self.due = sent + ttl / 3 if request.renew else self.deadline
-        self.lost = ""
-        self.over = False
-        self.warned = False
-        self.detached = False
-        self.told = False
-        self.handle: Any = None
-        self.on_loss: list[Callable[[], None]] | None = None
 
     @property
     def held(self) -> bool:
@@ -111,14 +89,14 @@ class Hold:
 
     def when_lost(self, callback: Callable[[], None]) -> None:
         """Call that once the loss is told, from any thread; at once if it was told already."""
-        self.on_loss = [*(self.on_loss or ()), callback]
+        self.on_loss = (*self.on_loss, callback)
         if self.told:
             callback()
 
     def tell(self) -> None:
         """The loss is known: call those who asked."""
         self.told = True
-        for callback in self.on_loss or ():
+        for callback in self.on_loss:
             callback()
 
     def renewal(self, now: float) -> Renewal:

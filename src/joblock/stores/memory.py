@@ -135,7 +135,11 @@ class _Key:
 
 
 class _Room:
-    """The state behind one name: its keys, its waiting clients, and who listens."""
+    """The state behind one name: its keys, its waiting clients, and who listens.
+
+    A key that is nothing but held, the common case by far, is in `plain` as the request that was
+    granted, its token and its moment; whatever else happens to it turns that into a `_Key` first.
+    """
 
     named: ClassVar[weakref.WeakValueDictionary[str, _Room]] = weakref.WeakValueDictionary()
     every: ClassVar[weakref.WeakSet[_Room]] = weakref.WeakSet()
@@ -150,6 +154,7 @@ class _Room:
 
     def clear(self) -> None:
         self.lock = threading.Lock()
+        self.plain: dict[str, tuple[Acquire, int, int]] = {}
         self.keys: dict[str, _Key] = {}
         self.clients: dict[str, _Presence] = {}
         self.epochs = 0
@@ -157,6 +162,32 @@ class _Room:
     def now(self) -> Now:
         clock = self.clock
         return Now(int((clock.monotonic() + self.base) * 1000), int(clock.wall() * 1_000_000))
+
+    def key(self, name: str) -> _Key | None:
+        """The key's rows, or None if nothing is known of it."""
+        key = self.keys.get(name)
+        if key is None and name in self.plain:
+            op, token, now = self.plain.pop(name)
+            key = self.keys[name] = _Key(name, self, token)
+            opens_at = now + op.at_least if op.at_least else 0
+            key.held.append(
+                Lease(
+                    op.holder,
+                    token,
+                    op.weight,
+                    op.limit,
+                    now,
+                    now + op.ttl,
+                    opens_at,
+                    worker=op.worker,
+                )
+            )
+        return key
+
+    def spread(self) -> None:
+        """Turn every plain key into rows, for a reader of them all."""
+        for name in list(self.plain):
+            self.key(name)
 
     def deliver(self, notices: list[Notice]) -> None:
         for notice in notices:
@@ -172,6 +203,10 @@ def _fork() -> None:
 
 
 on_fork(_fork)
+
+
+_FREED = Released(freed=True)
+_NOT_YOURS = Released(freed=False)
 
 
 class MemoryStore:
@@ -271,30 +306,36 @@ class AsyncMemoryDriver(MemoryDriver):
 
 
 def _acquire(room: _Room, op: Acquire, notices: list[Notice]) -> AcquireReply:
-    key = room.keys.get(op.key)
-    if key is None:
+    name = op.key
+    if name not in room.keys and name not in room.plain:
         return _first_grant(room, op)
-    key.notices = notices
+    key = _open(room, name, notices)
     return machine.acquire(key, room.now(), op)
 
 
 def _first_grant(room: _Room, op: Acquire) -> Granted:
-    """The common case, with nothing known of the key: free, no lease, nobody waits."""
-    now, token = room.now()
-    token = max(room.floor + 1, token)
-    key = room.keys[op.key] = _Key(op.key, room, token)
-    opens_at = now + op.at_least if op.at_least else 0
-    expires_at = now + op.ttl
-    key.held.append(
-        Lease(op.holder, token, op.weight, op.limit, now, expires_at, opens_at, 0, op.worker)
-    )
-    return Granted(token, now, expires_at)
+    """Nothing is known of the key, so it is free and nobody waits."""
+    clock = room.clock
+    now = int((clock.monotonic() + room.base) * 1000)
+    token = int(clock.wall() * 1_000_000)
+    if token <= room.floor:
+        token = room.floor + 1
+    room.plain[op.key] = op, token, now
+    return Granted(token, now, now + op.ttl)
 
 
 def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
-    key = room.keys.get(op.key)
+    plain = room.plain.get(op.key)
+    if plain is not None and not op.grace and not plain[0].at_least:
+        held, token, _ = plain
+        if op.holder != held.holder or (op.token and op.token != token):
+            return _NOT_YOURS
+        del room.plain[op.key]
+        room.floor = max(room.floor, token)
+        return _FREED
+    key = room.key(op.key)
     if key is None:
-        return Released(freed=False)
+        return _NOT_YOURS
     key.notices = notices
     freed = machine.release(key, room.now(), op)
     _forget_if_free(room, key)
@@ -308,7 +349,7 @@ def _forget_if_free(room: _Room, key: _Key) -> None:
 
 
 def _open(room: _Room, name: str, notices: list[Notice]) -> _Key:
-    key = room.keys.get(name)
+    key = room.key(name)
     if key is None:
         key = room.keys[name] = _Key(name, room, room.floor)
     key.notices = notices
@@ -320,7 +361,7 @@ def _refresh(room: _Room, op: Refresh, notices: list[Notice]) -> Refreshed:
     waiting: list[bool] = []
     now = room.now()
     for renewal in op.renewals:
-        key = room.keys.get(renewal.key)
+        key = room.key(renewal.key)
         if key is not None:
             key.notices = notices
         renewed.append(key is not None and machine.refresh(key, now.ms, renewal, op.extend_only))
@@ -360,13 +401,13 @@ def _describe(room: _Room, key: _Key) -> tuple[JobLock, ...]:
 
 def _holders(room: _Room, op: Holders, notices: list[Notice]) -> tuple[JobLock, ...]:
     del notices
-    key = room.keys.get(op.key)
+    key = room.key(op.key)
     return _describe(room, key) if key is not None else ()
 
 
 def _waiters(room: _Room, op: Waiters, notices: list[Notice]) -> tuple[Waiting, ...]:
     del notices
-    key = room.keys.get(op.key)
+    key = room.key(op.key)
     if key is None:
         return ()
     now = room.now().ms
@@ -378,6 +419,7 @@ def _waiters(room: _Room, op: Waiters, notices: list[Notice]) -> tuple[Waiting, 
 
 def _page(room: _Room, op: Page, notices: list[Notice]) -> tuple[JobLock, ...]:
     del notices
+    room.spread()
     found: list[JobLock] = []
     for name in sorted(name for name in room.keys if name.startswith(op.prefix)):
         if name > op.after and len(found) < op.size:
@@ -398,6 +440,7 @@ def _force(room: _Room, op: Force, notices: list[Notice]) -> Forced:
 
 def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
     del notices
+    room.spread()
     now = room.now().ms
     stale = [
         key

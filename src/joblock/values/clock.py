@@ -8,6 +8,8 @@ a test can put another in its place and pass time without sleeping.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
 class Clock(Protocol):
     """What tells the time, and waits for it."""
 
-    def monotonic(self) -> float:
+    @property
+    def monotonic(self) -> Callable[[], float]:
         """Seconds on a clock that is never stepped and runs on while the machine sleeps."""
         ...
 
-    def wall(self) -> float:
+    @property
+    def wall(self) -> Callable[[], float]:
         """Seconds since 1970 by the wall clock."""
         ...
 
@@ -46,13 +50,9 @@ _CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC"
 class SystemClock:
     """The machine's own clocks."""
 
-    __slots__ = ()
-
-    def monotonic(self, clock: int = _CLOCK_ID) -> float:
-        return time.clock_gettime(clock)
-
-    def wall(self) -> float:
-        return time.time()
+    # Both are read several times in each acquisition: as C functions they cost half as much.
+    monotonic: Callable[[], float] = staticmethod(partial(time.clock_gettime, _CLOCK_ID))
+    wall: Callable[[], float] = staticmethod(time.time)
 
     def wait(self, event: threading.Event, until: float | None) -> None:
         # threading.TIMEOUT_MAX bounds a single wait; a wake-up too early only loops the caller.
