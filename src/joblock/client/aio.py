@@ -110,7 +110,7 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
             return stop.value
         error = None
         try:
-            kind = type(step)
+            kind: Any = type(step)
             if kind is Pause:
                 await _pause(hub, step)
             elif kind is Work:

@@ -12,7 +12,7 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from joblock.client.keeper import Keeper
 from joblock.client.seat import ClientSeat, Waker
@@ -79,7 +79,7 @@ class Hub:
 
     def _open_and_call(self, op: Any) -> Any:
         """The first `call`: from then on it is the blocking driver's own."""
-        self.call = self.store.driver().call
+        self.call = cast("Callable[[Any], Any]", self.store.driver().call)
         return self.call(op)
 
     # What a flow needs of its desk.
@@ -100,10 +100,12 @@ class Hub:
         subscription = self._subscription
         return subscription is not None and subscription.listening
 
-    @property
-    def queueing(self) -> Queueing:
-        """How a plain waiter of this client is queued."""
-        return self._heard if self.listening else self._unheard
+    def queueing(self, skip_grace: bool, join: int | None) -> Queueing:
+        """How a waiter of this client is queued at first."""
+        queue = self._heard if self.listening else self._unheard
+        if skip_grace or join is not None:
+            return queue._replace(skip_grace=skip_grace, join=join)
+        return queue
 
     def new_holder(self, request: Request) -> str:
         """One of its own for each acquisition; a given one is counted, since it nests."""

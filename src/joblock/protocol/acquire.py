@@ -59,9 +59,8 @@ class Desk(Protocol):
         """Whether notices reach this client."""
         ...
 
-    @property
-    def queueing(self) -> Queueing:
-        """How a plain waiter of this client is queued."""
+    def queueing(self, skip_grace: bool, join: int | None) -> Queueing:
+        """How a waiter of this client is queued at first."""
         ...
 
     def new_holder(self, request: Request) -> str:
@@ -132,9 +131,7 @@ def acquire_or_join(
     if request.wait != 0:
         # Seated before the request is sent: the notice may be faster than the reply.
         seat = desk.seat(request, holder)
-        queue = desk.queueing
-        if skip_grace or join is not None:
-            queue = queue._replace(skip_grace=skip_grace, join=join)
+        queue = desk.queueing(skip_grace, join)
     try:
         sent = desk.clock.monotonic()
         try:
@@ -144,7 +141,7 @@ def acquire_or_join(
                 raise
             reply = error
         if queue is not None and seat is not None and type(reply) is not Granted:
-            wait = _Wait(desk, request, holder, seat, queue)
+            wait = _Wait(desk, request, holder, seat, queue, sent)
             reply = yield from wait.out(reply)
             sent = wait.sent
         if type(reply) is Granted:
@@ -192,15 +189,21 @@ class _Wait:
     __slots__ = ("desk", "end", "holder", "outage", "queue", "request", "seat", "sent")
 
     def __init__(
-        self, desk: Desk, request: Request, holder: str, seat: Seat, queue: Queueing
+        self,
+        desk: Desk,
+        request: Request,
+        holder: str,
+        seat: Seat,
+        queue: Queueing,
+        sent: float,
     ) -> None:
         self.desk = desk
         self.request = request
         self.holder = holder
         self.seat = seat
         self.queue = queue
-        self.sent = now = desk.clock.monotonic()
-        self.end = None if request.wait is None else now + request.wait / 1000
+        self.sent = sent
+        self.end = None if request.wait is None else sent + request.wait / 1000
         self.outage = _Outage(self.end)
 
     def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:

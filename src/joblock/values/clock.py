@@ -50,9 +50,10 @@ _CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC"
 class SystemClock:
     """The machine's own clocks."""
 
-    # Both are read several times in each acquisition: as C functions they cost half as much.
-    monotonic: Callable[[], float] = staticmethod(partial(time.clock_gettime, _CLOCK_ID))
-    wall: Callable[[], float] = staticmethod(time.time)
+    def __init__(self) -> None:
+        # Both are read several times in each acquisition: as C functions they cost half as much.
+        self.monotonic: Callable[[], float] = partial(time.clock_gettime, _CLOCK_ID)
+        self.wall: Callable[[], float] = time.time
 
     def wait(self, event: threading.Event, until: float | None) -> None:
         # threading.TIMEOUT_MAX bounds a single wait; a wake-up too early only loops the caller.
