@@ -178,7 +178,7 @@ class AsyncLease(BaseLease):
 
     async def release(self) -> bool:
         """Give it back; False if it had been lost. Any task may; a second time does nothing."""
-        return await _drive(self._hub, flows.release(self._hub, self.hold, ok=True))
+        return await _drive(self._hub, flows.release(self._hub, self.hold))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -203,7 +203,7 @@ class AsyncLease(BaseLease):
         """End a block: release, and raise what was lost unless the block raises already."""
         canceller, self._canceller = self._canceller, None
         own = error if canceller is None else await canceller.end(error)
-        lost = await _drive(self._hub, flows.settle(self._hub, self.hold, ok=own is None))
+        lost = await _drive(self._hub, flows.settle(self._hub, self.hold))
         if own is not None:
             annotate(own, lost)
         elif lost is not None:
@@ -224,10 +224,13 @@ class AsyncLock(BaseLock[AsyncLease]):
         return type(await self._take(wait_of(blocking, timeout))) is AsyncLease
 
     async def release(self) -> None:
-        """Give this task's hold back; raises RuntimeError if it has none."""
+        """Give this task's hold back.
+
+        Raises RuntimeError if it has none, LockLost if it was lost (unless ``on_lost="warn"``).
+        """
         lease = self._pop(_task())
         if lease is not None:
-            await lease.release()
+            await lease.leave_block(None)
 
     async def locked(self) -> bool:
         """Whether anybody holds it; asks the store, and may raise StoreError."""

@@ -122,7 +122,7 @@ class Lease(BaseLease):
 
     def release(self) -> bool:
         """Give it back; False if it had been lost. Any thread may; a second time does nothing."""
-        return _drive(self._hub, flows.release(self._hub, self.hold, ok=True))
+        return _drive(self._hub, flows.release(self._hub, self.hold))
 
     def __enter__(self) -> Self:
         self.check()
@@ -141,7 +141,7 @@ class Lease(BaseLease):
 
 def _leave(hub: Hub, hold: Hold, error: BaseException | None) -> None:
     """End a block: release, and raise what was lost unless the block raises already."""
-    lost = _drive(hub, flows.settle(hub, hold, ok=error is None))
+    lost = _drive(hub, flows.settle(hub, hold))
     if error is not None:
         annotate(error, lost)
     elif lost is not None:
@@ -162,10 +162,13 @@ class Lock(BaseLock[Lease]):
         return type(self._take(wait_of(blocking, timeout))) is Lease
 
     def release(self) -> None:
-        """Give this thread's hold back; raises RuntimeError if it has none."""
+        """Give this thread's hold back.
+
+        Raises RuntimeError if it has none, LockLost if it was lost (unless ``on_lost="warn"``).
+        """
         lease = self._pop(_WAKER.owner())
         if lease is not None:
-            lease.release()
+            _leave(self._hub, lease.hold, None)
 
     def locked(self) -> bool:
         """Whether anybody holds it; asks the store, and may raise StoreError."""

@@ -310,7 +310,8 @@ def settle(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[
     if hold.detached:
         return None
     released = yield from release(desk, hold, grace=grace, ok=ok)
-    if released or not hold.lost:
+    if released or not hold.lost or hold.lost == "forked":
+        # A forked child that leaves its parent's block has nothing to be told.
         return None
     return None if hold.on_lost == "warn" else hold.loss()
 

@@ -50,7 +50,7 @@ def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Ended]:
         # The flow was dropped: nothing may be yielded any more.
         desk.collected(hold)
         raise
-    lost = yield from settle(desk, hold, ok=error is None)
+    lost = yield from settle(desk, hold)
     if error is not None:
         annotate(error, lost)
     elif lost is not None:
