@@ -91,7 +91,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 
 def _driver(hub: Hub) -> AsyncDriver:
     loop = _running_loop()
-    drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDriver] = hub.waker.drivers
+    drivers = cast("_TaskWaker", hub.waker).drivers
     driver = drivers.get(loop)
     if driver is None:
         driver = drivers[loop] = hub.store.async_driver()
@@ -110,7 +110,7 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
             return stop.value
         error = None
         try:
-            kind: Any = type(step)
+            kind = step.__class__
             if kind is Pause:
                 await _pause(hub, step)
             elif kind is Work:

@@ -64,7 +64,7 @@ def _drive(hub: Hub, flow: Flow[T]) -> T:
             return stop.value
         error = None
         try:
-            kind: Any = type(step)
+            kind = step.__class__
             if kind is Pause:
                 _pause(hub, step)
             elif kind is Work:
