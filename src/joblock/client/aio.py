@@ -102,7 +102,7 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
     error: BaseException | None = None
-    call: Callable[[Any], Awaitable[Any]] = _driver(hub).call
+    call = cast("Callable[[Any], Awaitable[Any]]", _driver(hub).call)
     while True:
         try:
             step: Any = flow.send(reply) if error is None else flow.throw(error)
