@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -12,16 +11,23 @@ _fork_hooks: list[Callable[[], None]] = []
 
 
 class _Identity:
-    __slots__ = ("clients", "holders", "label", "worker")
+    __slots__ = ("clients", "holders", "worker")
 
     def __init__(self) -> None:
-        self.label = ""
         self.draw()
 
     def draw(self) -> None:
-        self.worker = str(uuid.uuid4())
+        self.worker = _random_uuid()
         self.holders = count(1)
         self.clients = count(1)
+
+
+def _random_uuid() -> str:
+    """A UUID of version 4 (RFC 9562); importing the module uuid costs more than all of this."""
+    number = int.from_bytes(os.urandom(16), "big")
+    number = number & ~(0xF000 << 64) & ~(0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 _me = _Identity()
