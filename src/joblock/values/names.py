@@ -8,21 +8,27 @@ from typing import Any
 MAX_LENGTH = 500
 
 
-@lru_cache(maxsize=1024)
 def full_key(prefix: str, key: str) -> str:
     """Put ``prefix`` before ``key`` and check what results.
 
     Raises TypeError if the key is no text, ValueError if it is empty, longer than 500 characters
     with its prefix, or holds NUL or a lone surrogate.
     """
+    try:
+        return _full_key(prefix, key)
+    except TypeError:  # a list cannot even be looked up among the keys seen before
+        raise TypeError(f'a key is text, such as "nightly-prune"; got {key!r}') from None
+
+
+@lru_cache(maxsize=1024)
+def _full_key(prefix: str, key: str) -> str:
     if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f'a key is text, such as "nightly-prune"; got {key!r}')
+        raise TypeError
     if not key:
         raise ValueError("a key has at least one character; got ''")
     return _checked(prefix + key, "key")
 
 
-@lru_cache(maxsize=64)
 def checked_prefix(prefix: Any) -> str:
     """Check the text put before every key; the empty text is none."""
     if not isinstance(prefix, str):
