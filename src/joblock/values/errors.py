@@ -57,7 +57,8 @@ class LockLost(JobLockError):
     """A lease that was held is held no more, and its block or job may have run without it.
 
     ``key``, ``holder`` and ``token`` name the lease, ``reason`` says how it was lost
-    (``"refused"``, ``"deadline"``, ``"max_duration"``, ``"closed"``). ``value`` is what the work
+    (``"refused"``, ``"deadline"``, ``"max_duration"``, ``"closed"``, ``"forked"``, and
+    ``"released"`` if it was given back and is used after that). ``value`` is what the work
     returned if it finished all the same.
     """
 
@@ -70,6 +71,11 @@ class LockLost(JobLockError):
         self.value = value
 
     def __str__(self) -> str:
+        if self.reason == "released":
+            return (
+                f"the lease on {self.key!r} by {self.holder!r} (token {self.token}) is held no "
+                "more: it was released before"
+            )
         how = {
             "refused": "the store no longer knows it as the holder (it lapsed, was broken by "
             "somebody, or the store lost it)",
