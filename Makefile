@@ -26,6 +26,10 @@ lint: .venv/.with-dev ## style, types and the floors of the package
 model: packages ## check the protocol's model
 	model/check.sh
 
+.PHONY: bench
+bench: .venv/.with-dev ## measure joblock beside what it stands on (ARGS=memory for a part)
+	.venv/bin/python -m benchmarks $(ARGS)
+
 .PHONY: setup
 setup: packages .venv/.with-dev ## install what the tests need: Debian packages, .venv
 
