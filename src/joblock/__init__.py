@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from joblock.client.current import current as current
     from joblock.client.current import require as require
     from joblock.client.default import run_with_lock as run_with_lock
+    from joblock.client.jobs import AsyncJob as AsyncJob
+    from joblock.client.jobs import Job as Job
     from joblock.client.signals import release_on_sigterm as release_on_sigterm
     from joblock.client.sync import JobLockModel as JobLockModel
     from joblock.client.sync import JobLocks as JobLocks
     from joblock.client.sync import Lease as Lease
     from joblock.client.sync import Lock as Lock
+    from joblock.protocol.job import Outcome as Outcome
     from joblock.values.errors import JobLockError as JobLockError
     from joblock.values.errors import LockLost as LockLost
     from joblock.values.errors import LockNotAcquired as LockNotAcquired
@@ -39,11 +42,13 @@ from joblock.values.identity import worker_id as worker_id
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncJob": "joblock.client.jobs",
     "AsyncJobLockModel": "joblock.client.aio",
     "AsyncJobLocks": "joblock.client.aio",
     "AsyncLease": "joblock.client.aio",
     "AsyncLock": "joblock.client.aio",
     "JOB_LOCKS_TABLE": "joblock.values.records",
+    "Job": "joblock.client.jobs",
     "JobLock": "joblock.values.records",
     "JobLockError": "joblock.values.errors",
     "JobLockModel": "joblock.client.sync",
@@ -52,6 +57,7 @@ _HOMES = {
     "Lock": "joblock.client.sync",
     "LockLost": "joblock.values.errors",
     "LockNotAcquired": "joblock.values.errors",
+    "Outcome": "joblock.protocol.job",
     "StoreError": "joblock.values.errors",
     "StoreMisconfigured": "joblock.values.errors",
     "StoreUnavailable": "joblock.values.errors",

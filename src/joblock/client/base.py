@@ -10,7 +10,11 @@ from joblock.stores.registry import open_store, safe_url
 from joblock.values.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joblock.client.seat import Waker
+    from joblock.protocol.job import Terms, Verdict
+    from joblock.protocol.steps import Flow
     from joblock.store.contract import Store
 
 
@@ -43,6 +47,14 @@ class BaseClient:
     def prefix(self) -> str:
         """What is put before every key."""
         return self._hub.prefix
+
+    def job_flow(
+        self, terms: Terms, work: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Flow[Verdict]:
+        """The flow of one call of a job; for the library's own use."""
+        from joblock.protocol.job import run_job
+
+        return run_job(self._hub, self._hub.prefix, terms, work, args, kwargs)
 
     def __repr__(self) -> str:
         given = safe_url(self._given) if isinstance(self._given, str) else repr(self._given)

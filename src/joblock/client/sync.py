@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from joblock.client import current
 from joblock.client.base import BaseClient
@@ -13,6 +13,7 @@ from joblock.client.lease import BaseLease
 from joblock.client.locks import BaseLock, wait_of
 from joblock.protocol import acquire as flows
 from joblock.protocol import model as raw
+from joblock.protocol.job import Grace, GraceOn, InGrace, make_terms
 from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from joblock.client.hub import Hub
+    from joblock.client.jobs import Job
     from joblock.client.seat import ClientSeat
     from joblock.protocol.hold import Hold
     from joblock.values.clock import Clock
     from joblock.values.records import JobLock, Waiting
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _ThreadWaker:
@@ -389,6 +392,93 @@ class JobLocks(BaseClient):
         )
         won = _drive(self._hub, flows.acquire(self._hub, request))
         return None if isinstance(won, Busy) else Lease(self._hub, won)
+
+    @overload
+    def job(self, function: Callable[P, T], /) -> Job[P, T]: ...
+
+    @overload
+    def job(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | Callable[..., str] | None = None,
+        wait: Wait | None = None,
+        join: bool = False,
+        in_grace: InGrace = "skip",
+        ttl: Duration | None = None,
+        max_duration: Duration | None = None,
+        grace_period: Grace = None,
+        grace_on: GraceOn = "success",
+        at_least: Duration | None = None,
+        limit: int | None = None,
+        weight: int | None = None,
+        renew: bool = True,
+        on_lost: OnLost = "raise",
+        on_store_error: OnStoreError = "raise",
+    ) -> Callable[[Callable[P, T]], Job[P, T]]: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | Callable[..., str] | None = None,
+        wait: Wait | None = None,
+        join: bool = False,
+        in_grace: InGrace = "skip",
+        ttl: Duration | None = None,
+        max_duration: Duration | None = None,
+        grace_period: Grace = None,
+        grace_on: GraceOn = "success",
+        at_least: Duration | None = None,
+        limit: int | None = None,
+        weight: int | None = None,
+        renew: bool = True,
+        on_lost: OnLost = "raise",
+        on_store_error: OnStoreError = "raise",
+    ) -> Any:
+        """Make calls of a function exclude each other: across threads, processes and machines.
+
+        A call gives an Outcome; ``.call(...)`` gives the bare value, or raises LockNotAcquired.
+        ``name`` is the key, text or a function of the call's arguments (default: module and
+        qualified name). If another run is in progress a call skips; with ``wait`` it queues and
+        runs in turn; with ``join`` it waits for that run and runs itself only if that one failed.
+        ``grace_period`` keeps the key closed after a run that ended well (any run with
+        ``grace_on="always"``), and ``in_grace`` says whether a call then skips or waits.
+        ``at_least`` keeps it closed until that long after the run began, however it ended.
+        ``max_duration`` bounds a hang. ``limit`` and ``weight`` let several runs in at a time.
+        Options that contradict each other are refused here, with ValueError or TypeError.
+        """
+        from joblock.client.jobs import Job, check_function, default_name
+
+        def decorate(function: Any) -> Any:
+            check_function(function, coroutine=False)
+            terms = make_terms(
+                self.prefix,
+                name=default_name(function) if name is None else name,
+                wait=wait,
+                join=join,
+                in_grace=in_grace,
+                ttl=ttl,
+                max_duration=max_duration,
+                grace_period=grace_period,
+                grace_on=grace_on,
+                at_least=at_least,
+                limit=limit,
+                weight=weight,
+                renew=renew,
+                on_lost=on_lost,
+                on_store_error=on_store_error,
+            )
+            job: Job[..., Any] = Job(self, terms, function)
+            return job
+
+        return decorate if function is None else decorate(function)
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Do what a flow of `joblock.protocol` asks; for the library's own use."""
+        return _drive(self._hub, flow)
 
     def close(self) -> None:
         """Release what is held, as far as possible in five seconds, and close the store."""

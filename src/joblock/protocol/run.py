@@ -39,10 +39,20 @@ def run_with_lock(
     return (yield from work_under(desk, hold, work))
 
 
-def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Ended]:
+def work_under(
+    desk: Desk,
+    hold: Hold,
+    work: Callable[[], Any],
+    *,
+    grace: int = 0,
+    grace_always: bool = False,
+    counts: bool = False,
+) -> Flow[Ended]:
     """Do the work and give the lease back, whatever the work raises.
 
-    The exception is returned, not raised: a StopIteration would not get out of a generator.
+    ``grace`` keeps the key closed after a run that ended well, or after any if ``grace_always``;
+    a run that ``counts`` and ended well is what those who joined it waited for. The exception is
+    returned, not raised: a StopIteration would not get out of a generator.
     """
     try:
         value, error = yield Work(work, hold)
@@ -50,7 +60,9 @@ def work_under(desk: Desk, hold: Hold, work: Callable[[], Any]) -> Flow[Ended]:
         # The flow was dropped: nothing may be yielded any more.
         desk.collected(hold)
         raise
-    lost = yield from settle(desk, hold)
+    well = error is None
+    grace = grace if well or grace_always else 0
+    lost = yield from settle(desk, hold, grace=grace, ok=counts and well)
     if error is not None:
         annotate(error, lost)
     elif lost is not None:

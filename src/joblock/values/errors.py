@@ -14,8 +14,8 @@ class LockNotAcquired(JobLockError):
 
     ``key`` is the lock asked for, ``holder`` who has it (``None`` if the store does not say),
     ``remaining`` the seconds until that lapses unless it is renewed, ``reason`` one of
-    ``"held"``, ``"grace"``, ``"waiting"``, ``"timeout"`` and, from `joblock.require`,
-    ``"unheld"``.
+    ``"held"``, ``"grace"``, ``"waiting"``, ``"timeout"``; from `joblock.require` ``"unheld"``, and
+    from the ``call`` of a job also the reasons of an `joblock.Outcome`.
     """
 
     def __init__(
@@ -40,6 +40,8 @@ class LockNotAcquired(JobLockError):
         what = {
             "grace": "its last run ended and it stays closed for its grace period",
             "waiting": "others are queued for it",
+            "joined": "the run in progress ended well and counts for this call too",
+            "store_error": "the store is down",
         }.get(self.reason, "another holder has it")
         if self.reason == "timeout":
             what = "the wait for it timed out"

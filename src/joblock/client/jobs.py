@@ -1,0 +1,200 @@
+"""Jobs: functions whose calls exclude each other, in the shape of the function they wrap.
+
+A `Job` looks like a function to whoever inspects it (signature, code, coroutine or not), so that
+web frameworks, task queues and schedulers take it for one. It is a descriptor as a function is:
+through an instance it is bound, with `run` and `call` bound too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from joblock.client.callables import is_async
+from joblock.protocol.job import Outcome, Terms, Verdict, key_of, not_run
+
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Self
+
+    from joblock.client.aio import AsyncJobLockModel, AsyncJobLocks
+    from joblock.client.sync import JobLockModel, JobLocks
+    from joblock.values.records import JobLock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def check_function(function: Any, *, coroutine: bool) -> None:
+    """Refuse, when it is decorated, what a job of that client cannot run."""
+    inner = plain_function(function)
+    if not callable(inner):
+        raise TypeError(f"a job wraps a function; got {function!r}")
+    inner = inspect.unwrap(inner)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise TypeError(
+            f"{function!r} is a generator: its body would run after the lease was given back; "
+            "take the lease inside it, with `with locks.lock(...)`"
+        )
+    if coroutine and not is_async(inner):
+        raise TypeError(
+            f"{function!r} is a plain function: decorate it with the job of JobLocks, "
+            "or make it a coroutine function"
+        )
+    if not coroutine and is_async(inner):
+        raise TypeError(
+            f"{function!r} is a coroutine function: decorate it with the job of AsyncJobLocks"
+        )
+
+
+def plain_function(function: Any) -> Any:
+    """The function in a staticmethod or classmethod, or itself."""
+    return getattr(function, "__func__", function)
+
+
+def default_name(function: Any) -> str:
+    """The name of a job that was given none: its module and qualified name."""
+    inner = plain_function(function)
+    return f"{inner.__module__}.{inner.__qualname__}"
+
+
+class _Function:
+    """What makes an object pass as the function it wraps; see `inspect._signature_is_functionlike`.
+
+    Besides a name it needs these four, which functools does not copy.
+    """
+
+    __code__: CodeType
+    __defaults__: tuple[Any, ...] | None
+    __kwdefaults__: dict[str, Any] | None
+    __name__: str
+    __qualname__: str
+
+    def _wear(self, function: Any) -> None:
+        functools.update_wrapper(cast("Any", self), function)
+        plain = inspect.unwrap(function)
+        while isinstance(plain, functools.partial):
+            plain = cast("Any", plain).func
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            setattr(self, name, getattr(plain, name, None))
+
+    def __reduce__(self) -> str:
+        # Pickled by name, as a function is.
+        return self.__qualname__
+
+
+class BaseJob(_Function, Generic[P]):
+    """What the jobs of both clients share."""
+
+    def __init__(self, client: Any, terms: Terms, function: Any) -> None:
+        self._client = client
+        self._terms = terms
+        self._function = function
+        self._bound: tuple[Any, ...] = ()
+        self._wear(plain_function(function))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        descriptor = self._function
+        if isinstance(descriptor, staticmethod):
+            return self._bind()
+        if isinstance(descriptor, classmethod):
+            return self._bind(owner if instance is None else type(instance))
+        return self if instance is None else self._bind(instance)
+
+    def _bind(self, *bound: Any) -> Self:
+        job = object.__new__(type(self))
+        job.__dict__ = {**self.__dict__, "_bound": bound}
+        return job
+
+    def __getattr__(self, name: str) -> Any:
+        # Made when asked for: a method is bound anew at each call.
+        if name != "__signature__":
+            raise AttributeError(f"a job has no attribute {name!r}")
+        signature = inspect.signature(plain_function(self._function))
+        parameters = list(signature.parameters.values())
+        return signature.replace(parameters=parameters[len(self._bound) :])
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key that a call with these arguments would lock, without the client's prefix."""
+        return key_of(self._terms, (*self._bound, *args), kwargs)
+
+    def _flow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = (*self._bound, *args)
+        function = plain_function(self._function)
+        work = functools.partial(function, *args, **kwargs)
+        return self._client.job_flow(self._terms, work, args, kwargs)
+
+    def _value(self, verdict: Verdict, args: Any, kwargs: Any) -> Any:
+        if not verdict.outcome.ran:
+            raise not_run(key_of(self._terms, (*self._bound, *args), kwargs), verdict)
+        return verdict.outcome.value
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.__qualname__}>"
+
+
+class Job(BaseJob[P], Generic[P, T]):
+    """A job of the sync client: calling it runs it under its lease, and gives an Outcome."""
+
+    _client: JobLocks
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+        """Run it if its lease is to be had; see `joblock.JobLocks.job`."""
+        return self._verdict(args, kwargs).outcome
+
+    __call__ = run
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it and return its bare value; raises LockNotAcquired if it did not run."""
+        return cast("T", self._value(self._verdict(args, kwargs), args, kwargs))
+
+    def peek(self, *args: P.args, **kwargs: P.kwargs) -> JobLock | None:
+        """The lease that stands in the way of a call with these arguments, or None."""
+        return self._model().peek(self.key(*args, **kwargs))
+
+    def release(self, *args: P.args, **kwargs: P.kwargs) -> tuple[JobLock, ...]:
+        """Break the lease of a call with these arguments, its grace included."""
+        return self._model().delete(self.key(*args, **kwargs), why="released through its job")
+
+    def _model(self) -> JobLockModel:
+        return self._client.model
+
+    def _verdict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Verdict:
+        verdict = self._client.drive(self._flow(args, kwargs))
+        if verdict.error is not None:
+            raise verdict.error
+        return verdict
+
+
+class AsyncJob(BaseJob[P], Generic[P, T]):
+    """A job of the asyncio client: awaiting a call runs it under its lease."""
+
+    _client: AsyncJobLocks
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+        """Run it if its lease is to be had; see `joblock.AsyncJobLocks.job`."""
+        return (await self._verdict(args, kwargs)).outcome
+
+    __call__ = run
+
+    async def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it and return its bare value; raises LockNotAcquired if it did not run."""
+        return cast("T", self._value(await self._verdict(args, kwargs), args, kwargs))
+
+    async def peek(self, *args: P.args, **kwargs: P.kwargs) -> JobLock | None:
+        """The lease that stands in the way of a call with these arguments, or None."""
+        return await self._model().peek(self.key(*args, **kwargs))
+
+    async def release(self, *args: P.args, **kwargs: P.kwargs) -> tuple[JobLock, ...]:
+        """Break the lease of a call with these arguments, its grace included."""
+        return await self._model().delete(self.key(*args, **kwargs), why="released through its job")
+
+    def _model(self) -> AsyncJobLockModel:
+        return self._client.model
+
+    async def _verdict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Verdict:
+        verdict = await self._client.drive(self._flow(args, kwargs))
+        if verdict.error is not None:
+            raise verdict.error
+        return verdict
