@@ -25,7 +25,8 @@ from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
-from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.durations import Duration, Wait, to_ms, to_wait
+from joblock.values.names import Keys
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from joblock.client.hub import Hub
     from joblock.client.jobs import AsyncJob
     from joblock.client.seat import ClientSeat
+    from joblock.client.several import AsyncLockSeveral
     from joblock.protocol.hold import Hold
     from joblock.store.contract import AsyncDriver
     from joblock.values.clock import Clock
@@ -240,10 +242,13 @@ class AsyncLock(BaseLock[AsyncLease]):
         return await _drive(self._hub, raw.is_locked(self._request.key))
 
     async def __aenter__(self) -> AsyncLease:
-        request = self._request
-        lease = await self._take(request.wait)
+        return await self.enter(self._request.wait)
+
+    async def enter(self, wait: int | None) -> AsyncLease:
+        """Enter the block, waiting that many milliseconds; for the library's own use."""
+        lease = await self._take(wait)
         if type(lease) is not AsyncLease:
-            raise flows.not_acquired(request, cast("Busy", lease))
+            raise flows.not_acquired(self._request, cast("Busy", lease))
         if self._entered_by(lease):
             lease.enter_block()
         return lease
@@ -379,6 +384,7 @@ class AsyncJobLocks(BaseClient):
             raise ended.error
         return ended.ran
 
+    @overload
     def lock(
         self,
         key: str,
@@ -392,14 +398,45 @@ class AsyncJobLocks(BaseClient):
         renew: bool = True,
         max_duration: Duration | None = None,
         on_lost: OnLost = "cancel",
-    ) -> AsyncLock:
+    ) -> AsyncLock: ...
+
+    @overload
+    def lock(
+        self,
+        key: Keys,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "cancel",
+    ) -> AsyncLockSeveral: ...
+
+    def lock(
+        self,
+        key: str | Keys,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "cancel",
+    ) -> AsyncLock | AsyncLockSeveral:
         """A lock on ``key`` for `async with`; the options are those of `joblock.JobLocks.lock`.
 
         ``on_lost="cancel"`` cancels the task inside the block, which then raises LockLost.
         """
-        return AsyncLock(
-            self._hub,
-            make_request(
+
+        def single(key: str) -> AsyncLock:
+            request = make_request(
                 self.prefix,
                 key,
                 ttl=ttl,
@@ -410,9 +447,15 @@ class AsyncJobLocks(BaseClient):
                 renew=renew,
                 max_duration=max_duration,
                 on_lost=on_lost,
-            ),
-            reentrant,
-        )
+            )
+            return AsyncLock(self._hub, request, reentrant)
+
+        if isinstance(key, list | tuple | set | frozenset):
+            from joblock.client.several import AsyncLockSeveral, sorted_keys
+
+            locks = tuple(single(each) for each in sorted_keys(key))
+            return AsyncLockSeveral(self._hub, locks, to_wait(wait))
+        return single(key)
 
     async def acquire(
         self,

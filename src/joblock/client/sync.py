@@ -18,7 +18,8 @@ from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
-from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.durations import Duration, Wait, to_ms, to_wait
+from joblock.values.names import Keys
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from joblock.client.hub import Hub
     from joblock.client.jobs import Job
     from joblock.client.seat import ClientSeat
+    from joblock.client.several import LockSeveral
     from joblock.protocol.hold import Hold
     from joblock.values.clock import Clock
     from joblock.values.records import JobLock, Waiting
@@ -179,11 +181,14 @@ class Lock(BaseLock[Lease]):
         return _drive(self._hub, raw.is_locked(request.key))
 
     def __enter__(self) -> Lease:
-        request = self._request
-        lease = self._take(request.wait)
+        return self.enter(self._request.wait)
+
+    def enter(self, wait: int | None) -> Lease:
+        """Enter the block, waiting that many milliseconds; for the library's own use."""
+        lease = self._take(wait)
         if type(lease) is Lease:
             return lease
-        raise flows.not_acquired(request, cast("Busy", lease))
+        raise flows.not_acquired(self._request, cast("Busy", lease))
 
     def __exit__(
         self,
@@ -321,6 +326,7 @@ class JobLocks(BaseClient):
             raise ended.error
         return ended.ran
 
+    @overload
     def lock(
         self,
         key: str,
@@ -334,17 +340,48 @@ class JobLocks(BaseClient):
         renew: bool = True,
         max_duration: Duration | None = None,
         on_lost: OnLost = "raise",
-    ) -> Lock:
+    ) -> Lock: ...
+
+    @overload
+    def lock(
+        self,
+        key: Keys,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "raise",
+    ) -> LockSeveral: ...
+
+    def lock(
+        self,
+        key: str | Keys,
+        ttl: Duration | None = None,
+        wait: Wait = True,
+        *,
+        limit: int | None = None,
+        weight: int | None = None,
+        shared: bool = False,
+        reentrant: bool = False,
+        renew: bool = True,
+        max_duration: Duration | None = None,
+        on_lost: OnLost = "raise",
+    ) -> Lock | LockSeveral:
         """A lock on ``key`` for `with`, or to acquire and release; nothing is sent yet.
 
         ``ttl`` (30 s) is how soon others take over after a crash, ``wait`` how long the `with`
         waits. ``limit`` makes it a semaphore, of which this takes ``weight``; ``shared=True`` lets
         it be held together with other shared ones. ``reentrant=True`` lets a thread that holds the
-        key in again.
+        key in again. With several keys it is for `with` alone, and takes all of them or none.
         """
-        return Lock(
-            self._hub,
-            make_request(
+
+        def single(key: str) -> Lock:
+            request = make_request(
                 self.prefix,
                 key,
                 ttl=ttl,
@@ -355,9 +392,15 @@ class JobLocks(BaseClient):
                 renew=renew,
                 max_duration=max_duration,
                 on_lost=on_lost,
-            ),
-            reentrant,
-        )
+            )
+            return Lock(self._hub, request, reentrant)
+
+        if isinstance(key, list | tuple | set | frozenset):
+            from joblock.client.several import LockSeveral, sorted_keys
+
+            locks = tuple(single(each) for each in sorted_keys(key))
+            return LockSeveral(self._hub, locks, to_wait(wait))
+        return single(key)
 
     def acquire(
         self,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
+
+Keys: TypeAlias = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+"""Several keys to lock at once; their order means nothing."""
 
 MAX_LENGTH = 500
 
