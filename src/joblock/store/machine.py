@@ -228,7 +228,7 @@ def acquire(rows: Rows, now: Now, op: Acquire) -> AcquireReply:
     mine = _lease_of(rows, op.holder)
     if mine is not None and mine.claim:
         return _confirm(rows, now.ms, mine, op)
-    if head is None and _fits(rows.leases(), op.weight, op.limit, now.ms):
+    if head is None and _fits(rows.leases(), op.weight, op.limit, now.ms, op.holder):
         return _grant(rows, now, op)
     return _refuse(rows, now.ms, op, waiter, epoch)
 
@@ -256,9 +256,9 @@ def release(rows: Rows, now: Now, op: Release) -> bool:
     """Free what the holder has, or close it for its grace, then serve."""
     lapse(rows, now.ms)
     lease = _lease_of(rows, op.holder)
-    if lease is None or lease.ended_at or (op.token and lease.token != op.token):
-        return False
-    if lease.expires_at <= now.ms < lease.opens_at:
+    if lease is None or not _releasable(lease, now.ms, op.token):
+        # Not the holder's (any more), but it may be what finds that a lease has lapsed.
+        serve(rows, now)
         return False
     if op.ok:
         rows.ok_token = max(rows.ok_token, lease.token)
@@ -280,12 +280,13 @@ def leave(rows: Rows, now: Now, op: Leave) -> bool:
     """Take a holder out of everything it has or waits for here, then serve."""
     lapse(rows, now.ms)
     waiter, lease = rows.waiter(op.holder), _lease_of(rows, op.holder)
+    held = lease is not None and not lease.ended_at
     if waiter is not None:
         rows.dequeue(waiter)
-    if lease is not None and not lease.ended_at:
+    if lease is not None and held:
         rows.drop(lease)
     serve(rows, now)
-    return waiter is not None or lease is not None
+    return waiter is not None or held
 
 
 def strike(rows: Rows, now: Now, op: Strike) -> bool:
@@ -302,8 +303,9 @@ def strike(rows: Rows, now: Now, op: Strike) -> bool:
 
 def check(rows: Rows, now: Now, client: str, listening: bool) -> KeyState:
     """Note that the client is alive, find lapses, and say how the key stands for it."""
-    epoch = rows.report(client, now.ms, now.ms + PRESENCE_MS, listening)
+    # In this order: a claim of its own that lapses here is told by a new epoch.
     lapse(rows, now.ms)
+    epoch = rows.report(client, now.ms, now.ms + PRESENCE_MS, listening)
     serve(rows, now, checking=client)
     leases = rows.leases()
     ends = [lease.until() for lease in leases if lease.until() > now.ms]
@@ -318,6 +320,7 @@ def check(rows: Rows, now: Now, client: str, listening: bool) -> KeyState:
 
 def force(rows: Rows, now: Now) -> tuple[JobLock, ...]:
     """Break every lease of the key, whoever holds it, then serve."""
+    lapse(rows, now.ms)
     broken = tuple(describe(rows.key, lease, now.ms) for lease in rows.leases())
     for lease in rows.leases():
         rows.drop(lease)
@@ -354,7 +357,7 @@ def serve(rows: Rows, now: Now, asking: str = "", checking: str = "") -> Waiter 
         lease = _lease_of(rows, waiter.holder)
         if lease is not None and lease.claim:
             continue
-        if not _fits(rows.leases(), waiter.weight, waiter.limit, now.ms):
+        if not _fits(rows.leases(), waiter.weight, waiter.limit, now.ms, waiter.holder):
             if claimed:
                 rows.notices.append(Notice(waiter.client, rows.key, waiter.holder, CLAIM_MS))
             return waiter
@@ -410,11 +413,19 @@ def _state(lease: Lease, now: int) -> LeaseState:
     return "grace" if lease.until() > now else "expired"
 
 
-def _fits(leases: Iterable[Lease], weight: int, limit: int, now: int) -> bool:
+def _releasable(lease: Lease, now: int, token: int) -> bool:
+    """Neither in grace nor another's: running, or expired and nothing keeps it closed."""
+    if lease.ended_at or (token and lease.token != token):
+        return False
+    return lease.expires_at > now or lease.opens_at <= now
+
+
+def _fits(leases: Iterable[Lease], weight: int, limit: int, now: int, holder: str = "") -> bool:
+    """Whether there is room beside the live leases; a holder has none beside one of its own."""
     taken = 0
     for lease in leases:
         if lease.until() > now:
-            if lease.exclusive:
+            if lease.exclusive or lease.holder == holder:
                 return False
             taken += lease.weight
     return taken == 0 if weight >= limit else taken + weight <= limit
@@ -504,26 +515,27 @@ def _reenter(rows: Rows, now: int, lease: Lease, op: Acquire) -> Granted:
 
 def _refuse(rows: Rows, now: int, op: Acquire, waiter: Waiter | None, epoch: int) -> Busy:
     blocking = [lease for lease in rows.leases() if lease.until() > now]
-    first = min(blocking, key=Lease.until, default=None)
-    why: Why = "waiting"
-    if first is not None:
-        grace = all(_state(lease, now) == "grace" for lease in blocking)
-        why = "grace" if grace else "held"
+    first = min(blocking, key=Lease.until)
+    why: Why = "held"
+    if _fits(blocking, op.weight, op.limit, now, op.holder):
+        why = "waiting"
+    elif all(_state(lease, now) == "grace" for lease in blocking):
+        why = "grace"
     queue = op.queue
     if queue is not None and queue.skip_grace and why == "grace":
         if waiter is not None:
             rows.dequeue(waiter)
         queue = None
-    holder, token = (first.holder, first.token) if first is not None else ("", 0)
-    remaining = first.until() - now if first is not None else 0
+    remaining = first.until() - now
     if queue is None:
-        return Busy(holder, remaining, why, token)
+        return Busy(first.holder, remaining, why, first.token)
     if waiter is None:
-        waiter = _new_waiter(rows, now, op, queue, token)
+        waiter = _new_waiter(rows, now, op, queue, first.token)
     elif queue.join is None:
         waiter.join = None
     rows.enqueue(waiter)
-    return Busy(holder, remaining, why, waiter.join or token, waiter.arrival, epoch)
+    joined = waiter.join or first.token
+    return Busy(first.holder, remaining, why, joined, waiter.arrival, epoch)
 
 
 def _new_waiter(rows: Rows, now: int, op: Acquire, queue: Queueing, token: int) -> Waiter:

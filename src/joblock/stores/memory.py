@@ -66,6 +66,7 @@ class _Key:
         "ok_token",
         "room",
         "token",
+        "vacated_at",
         "waiters",
     )
 
@@ -74,6 +75,7 @@ class _Key:
         self.room = room
         self.token = token
         self.ok_token = 0
+        self.vacated_at = 0
         self.arrivals = 0
         self.held: list[Lease] = []
         self.line: list[Waiter] = []
@@ -237,8 +239,9 @@ class MemoryStore:
         self, client: str, deliver: Deliver, connected: Callable[[], None]
     ) -> MemorySubscription:
         """Hear a client's notices, in the thread that causes them."""
-        del connected  # nothing can be missed before: notices are calls
-        return MemorySubscription(self._room, client, deliver)
+        subscription = MemorySubscription(self._room, client, deliver)
+        connected()
+        return subscription
 
     def after_fork(self) -> None:
         """Nothing to abandon: the room was emptied when the process forked."""
@@ -343,9 +346,18 @@ def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
 
 
 def _forget_if_free(room: _Room, key: _Key) -> None:
-    if not key.held and not key.waiters:
-        room.floor = max(room.floor, key.token)
-        del room.keys[key.key]
+    if key.held:
+        return
+    if key.waiters or key.ok_token:
+        # A joiner that was dismissed has yet to ask how the run ended; a purge comes later.
+        key.vacated_at = room.now().ms
+    else:
+        _forget(room, key)
+
+
+def _forget(room: _Room, key: _Key) -> None:
+    room.floor = max(room.floor, key.token)
+    del room.keys[key.key]
 
 
 def _open(room: _Room, name: str, notices: list[Notice]) -> _Key:
@@ -428,7 +440,9 @@ def _page(room: _Room, op: Page, notices: list[Notice]) -> tuple[JobLock, ...]:
 
 
 def _count(room: _Room, op: Count, notices: list[Notice]) -> int:
-    return len(_page(room, Page(op.prefix, size=len(room.keys) + 1), notices))
+    room.spread()
+    size = sum(len(key.held) for key in room.keys.values())
+    return len(_page(room, Page(op.prefix, size=size), notices))
 
 
 def _force(room: _Room, op: Force, notices: list[Notice]) -> Forced:
@@ -445,12 +459,12 @@ def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
     stale = [
         key
         for key in room.keys.values()
-        if not key.line and all(lease.until() + op.idle <= now for lease in key.held)
+        if not key.line
+        and key.vacated_at + op.idle <= now
+        and all(lease.until() + op.idle <= now for lease in key.held)
     ][: op.batch]
     for key in stale:
-        key.held.clear()
-        key.waiters.clear()
-        _forget_if_free(room, key)
+        _forget(room, key)
     for client in [name for name, seen in room.clients.items() if seen.until + op.idle <= now]:
         del room.clients[client]
     return len(stale)
