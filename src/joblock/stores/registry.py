@@ -30,7 +30,39 @@ def _sqlite(url: str) -> Store:
     return SqliteStore.from_url(url)
 
 
-_SCHEMES: dict[str, Callable[[str], Any]] = {"memory": _memory, "sqlite": _sqlite}
+def _redis(url: str) -> Store:
+    from joblock.stores.redis import RedisStore
+
+    return RedisStore.from_url(url)
+
+
+def _redis_client(client: Any) -> Store:
+    from joblock.stores.redis import RedisStore
+
+    return RedisStore(client)
+
+
+_SCHEMES: dict[str, Callable[[str], Any]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "redis": _redis,
+    "rediss": _redis,
+    "redis+unix": _redis,
+    "redis+cluster": _redis,
+    "redis+sentinel": _redis,
+    "valkey": _redis,
+    "valkeys": _redis,
+    "valkey+unix": _redis,
+    "valkey+cluster": _redis,
+    "valkey+sentinel": _redis,
+}
+
+# Objects of other libraries that mean a store, told by the package of their class or of one it
+# derives from, so that no library has to be imported to ask.
+_OBJECTS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("redis", _redis_client),
+    ("valkey", _redis_client),
+]
 
 
 def open_store(given: Any = None) -> Store:
@@ -47,6 +79,9 @@ def open_store(given: Any = None) -> Store:
         return _from_url(given)
     if _is_store(given):
         return cast("Store", given)
+    opener = _opener_of(given)
+    if opener is not None:
+        return opener(given)
     if callable(given):
         return open_store(given())
     raise TypeError(
@@ -81,6 +116,11 @@ def _is_store(given: Any) -> bool:
     return all(
         hasattr(given, name) for name in ("driver", "async_driver", "subscribe", "abilities")
     )
+
+
+def _opener_of(given: Any) -> Callable[[Any], Any] | None:
+    packages = {base.__module__.partition(".")[0] for base in type(given).__mro__}
+    return next((opener for package, opener in _OBJECTS if package in packages), None)
 
 
 def _from_environment() -> Store:

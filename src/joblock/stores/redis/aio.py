@@ -1,0 +1,278 @@
+"""The asyncio driver: one connection per event loop and server, requests in order.
+
+Concurrent tasks so share round trips for nothing, and what undoes a cancelled request is never
+overtaken by it: its reply is still read, and dropped, before `AsyncDriver.settled` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from joblock.store.ops import Acquire, Force
+from joblock.stores.redis import commands
+from joblock.stores.redis.flows import perform
+from joblock.stores.redis.login import check_greeting, greeting, tls_context
+from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, route_to
+from joblock.stores.redis.sync import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from joblock.stores.redis.target import Login, Place, Target
+from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
+
+TICK = REPLY_TIMEOUT / 4
+"""Seconds between looks at whether replies still come."""
+
+
+class AsyncConnection(asyncio.Protocol):
+    """One socket and the requests that wait for their replies on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.closed = False
+        self._loop = loop
+        self._parser = Parser()
+        self._asked: deque[tuple[asyncio.Future[Any], int, str]] = deque()
+        self._replies: list[Any] = []
+        self._settling: dict[asyncio.Future[Any], list[Callable[[], None]]] = {}
+        self._unsent: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._silence = 0
+
+    def ask(self, data: bytes, count: int, holder: str) -> asyncio.Future[Any]:
+        """Send commands; the future of their replies, or of the one reply if ``count`` is 0."""
+        future = self._loop.create_future()
+        if self.closed:
+            future.set_exception(Disconnected("the connection is closed"))
+            return future
+        if not self._asked:
+            self._transport.write(data)
+        else:
+            # Others are waiting already: go out together with whatever else this turn brings.
+            if not self._unsent:
+                self._loop.call_soon(self._flush)
+            self._unsent.append(data)
+        self._asked.append((future, count, holder))
+        if self._timer is None:
+            self._silence = 0
+            self._timer = self._loop.call_later(TICK, self._tick)
+        return future
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        """Call ``then`` once no cancelled request for that holder is on its way here."""
+        for future, _, name in reversed(self._asked):
+            if name == holder and future.cancelled():
+                self._settling.setdefault(future, []).append(then)
+                return
+        then()
+
+    def close(self, error: Exception | None = None) -> None:
+        """Give the connection up, whatever is on its way."""
+        if not self.closed:
+            self.closed = True
+            self._fail(error or Disconnected("the connection was closed"))
+            self._transport.abort()
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand replies to those who asked, in order."""
+        self._silence = 0
+        if self._parser.idle and not self._replies:
+            reply = only_bulk(data)
+            if reply is not None and self._asked and self._asked[0][1] == 0:
+                self._answer(reply)
+                return
+        try:
+            replies = self._parser.feed(data)
+        except Disconnected as error:
+            self.close(error)
+            return
+        for reply in replies:
+            if not self._asked:
+                self.close()
+                return
+            count = self._asked[0][1]
+            if not count:
+                self._answer(reply)
+                continue
+            self._replies.append(reply)
+            if len(self._replies) == count:
+                whole, self._replies = self._replies, []
+                self._answer(whole)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody who still waits."""
+        self.closed = True
+        self._fail(Disconnected(str(exc or "the server closed the connection")))
+
+    def _answer(self, reply: Any) -> None:
+        future = self._asked.popleft()[0]
+        if not future.done():
+            future.set_result(reply)
+        elif self._settling:
+            for then in self._settling.pop(future, ()):
+                then()
+
+    def _fail(self, error: Exception) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._asked:
+            future = self._asked.popleft()[0]
+            if not future.done():
+                future.set_exception(error)
+            for then in self._settling.pop(future, ()):
+                then()
+
+    def _flush(self) -> None:
+        data, self._unsent = self._unsent, []
+        if data and not self.closed:
+            self._transport.write(b"".join(data))
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._asked:
+            return
+        self._silence += 1
+        if self._silence >= REPLY_TIMEOUT / TICK:
+            self.close(TimedOut(f"no answer within {REPLY_TIMEOUT:g} s"))
+        else:
+            self._timer = self._loop.call_later(TICK, self._tick)
+
+
+class AsyncDriver:
+    """See `joblock.store.contract.AsyncDriver`."""
+
+    def __init__(self, target: Target) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._target = target
+        self._route: Route = route_to(target)
+        self._open: dict[Place, AsyncConnection] = {}
+        self._opening: dict[Place, asyncio.Task[AsyncConnection]] = {}
+        self._only: Place | None = None
+        if isinstance(self._route, SingleRoute) and not target.min_replicas:
+            self._only = self._route.place
+
+    async def call(self, op: Any) -> Any:
+        """Do ``op``; see `joblock.store.contract.AsyncDriver`."""
+        connection, resent = self._open.get(self._only) if self._only else None, False
+        if connection is not None and not connection.closed:
+            kind = type(op)
+            if kind is Acquire:
+                data, read = commands.acquire(op, True).packed(), commands.read_acquire
+            elif kind in commands.SIMPLE and kind is not Force:
+                ask, read = commands.SIMPLE[kind]
+                data = ask(op).packed()
+            else:
+                return await self._run(perform(op, self._route, self._target))
+            try:
+                reply = await connection.ask(data, 0, getattr(op, "holder", ""))
+                # An error comes up again in the flow, which knows what to do about it.
+                if not isinstance(reply, Exception):
+                    return read(op, reply)
+            except Disconnected:
+                resent = True
+        return await self._run(perform(op, self._route, self._target, resent=resent))
+
+    def settled(self, holder: str, then: Callable[[], None]) -> None:
+        """Call ``then`` once no cancelled request for ``holder`` is on its way (maybe at once)."""
+        connections = list(self._open.values())
+        left = len(connections)
+        if not left:
+            then()
+            return
+
+        def one_settled() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for connection in connections:
+            connection.settled(holder, one_settled)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        for task in list(self._opening.values()):
+            task.cancel()
+        opened, self._open = self._open, {}
+        for connection in opened.values():
+            connection.close()
+        # The loop closes their sockets in its next turn.
+        await asyncio.sleep(0)
+
+    async def _run(self, flow: Flow[Any]) -> Any:
+        """Take the steps that the flow asks for."""
+        reply: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                step = flow.send(reply) if error is None else flow.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            reply, error = None, None
+            try:
+                if isinstance(step, Send):
+                    connection = await self._connection(step.place, step.login)
+                    reply = await connection.ask(step.data, step.count, step.holder)
+                elif isinstance(step, Sleep):
+                    await asyncio.sleep(step.seconds)
+                elif step.place in self._open:
+                    self._open.pop(step.place).close()
+            except Exception as caught:  # noqa: BLE001 - the flow decides
+                error = caught
+
+    async def _connection(self, place: Place, login: Login) -> AsyncConnection:
+        connection = self._open.get(place)
+        if connection is not None and not connection.closed:
+            return connection
+        task = self._opening.get(place)
+        if task is None:
+            # One attempt for all who ask meanwhile, and a caller that is cancelled leaves it be.
+            task = self._loop.create_task(self._connect(place, login))
+            self._opening[place] = task
+            task.add_done_callback(lambda done: self._opened(place, done))
+        return await asyncio.shield(task)
+
+    def _opened(self, place: Place, task: asyncio.Task[AsyncConnection]) -> None:
+        self._opening.pop(place, None)
+        if not task.cancelled() and task.exception() is None:
+            self._open[place] = task.result()
+
+    async def _connect(self, place: Place, login: Login) -> AsyncConnection:
+        loop, connection = self._loop, AsyncConnection(self._loop)
+        context = None if login.tls is None else tls_context(login)
+        name = place.host if context is not None else None
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                if place.port:
+                    await loop.create_connection(
+                        lambda: connection, *place, ssl=context, server_hostname=name
+                    )
+                else:
+                    await loop.create_unix_connection(
+                        lambda: connection, place.host, ssl=context, server_hostname=name
+                    )
+                data, count = greeting(login)
+                replies = await connection.ask(data, count, "")
+            check_greeting(self._target.shown, login, replies)
+        except TimeoutError as error:
+            _close(connection)
+            raise ConnectFailed(f"no answer within {CONNECT_TIMEOUT:g} s of connecting") from error
+        except OSError as error:
+            raise ConnectFailed(f"cannot connect: {error}") from error
+        except Disconnected as error:
+            raise ConnectFailed(str(error)) from error
+        except BaseException:
+            _close(connection)
+            raise
+        return connection
+
+
+def _close(connection: AsyncConnection) -> None:
+    if hasattr(connection, "_transport"):
+        connection.close()

@@ -1,0 +1,150 @@
+-- Grants the key, confirms a claim on it, re-enters it, queues the caller, or says who is in the way.
+-- ARGV: holder, ttl, weight, limit, at_least, extend_only, worker, and to be queued also: client,
+-- arrival, listening, skip_grace, join ("-": none), mark.
+
+-- The common case first: the key is free, so nobody has it or waits for it.
+local holder, join = ARGV[1], tonumber(ARGV[12])
+do
+  local row = redis.call('GET', KEYS[1])
+  if not row or string.byte(row) == 70 then
+    local time = redis.call('TIME')
+    local token, ok = time[1] * 1000000 + time[2], '0'
+    local now = math.floor(token / 1000)
+    if row then
+      local last
+      last, ok = string.match(row, '^F(%d+) (%d+)')
+      token = math.max(token, last + 1)
+    end
+    if not join or join == 0 or tonumber(ok) < join then
+      local ttl, at_least = tonumber(ARGV[2]), tonumber(ARGV[5])
+      redis.call(
+        'SET', KEYS[1],
+        string.format('L%.0f %s', token, ok) .. '\0' .. string.format(
+          '%.0f %.0f %.0f %.0f 0 %s %s 0', token, now, now + ttl,
+          at_least == 0 and 0 or now + at_least, ARGV[3], ARGV[4]
+        ) .. '\0' .. holder .. '\0\0' .. ARGV[7],
+        'PX', string.format('%.0f', math.max(ttl, at_least) + LINGER)
+      )
+      return string.format('G%.0f %.0f %.0f 0 0 ', token, now, now + ttl)
+    end
+  end
+end
+
+--include rows
+
+local ttl, weight, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local at_least, extend_only, worker = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
+local client, queueing = ARGV[8], ARGV[8] ~= nil
+
+local function granted(lease, reentered, replaced)
+  local waiting = someone_waits()
+  close()
+  return format(
+    'G%.0f %.0f %.0f %d %d ', lease.token, lease.acquired, lease.expires, reentered and 1 or 0,
+    waiting and 1 or 0
+  ) .. replaced
+end
+
+local function opens_at()
+  return at_least == 0 and 0 or now + at_least
+end
+
+local function grant(waiter)
+  if waiter then dequeue(waiter) end
+  local lease = {
+    token = draw_token(), acquired = now, expires = now + ttl, opens = opens_at(), ended = 0,
+    weight = weight, limit = limit, claim = false, holder = holder, client = '', worker = worker,
+  }
+  return granted(lease, false, settle_in(lease))
+end
+
+local function confirm(lease)
+  local waiter = waiter_of(holder)
+  if waiter then dequeue(waiter) end
+  lease.claim, lease.client, lease.worker = false, '', worker
+  lease.acquired, lease.expires, lease.opens = now, now + ttl, opens_at()
+  put(lease)
+  return granted(lease, false, '')
+end
+
+local function reenter(lease)
+  lease.acquired = now
+  lease.expires = extend_only and max(lease.expires, now + ttl) or now + ttl
+  put(lease)
+  return granted(lease, true, '')
+end
+
+local function new_waiter(run)
+  local arrival = tonumber(ARGV[9])
+  local joined = join
+  if join == 0 then joined = run end
+  return {
+    holder = holder, arrival = arrival > 0 and arrival or next_arrival(), ttl = ttl,
+    weight = weight, limit = limit, at_least = at_least, join = joined, queued = now, lost = 0,
+    parked = 0, mark = ARGV[13], client = client, worker = worker,
+  }
+end
+
+local function busy(first, why, run, arrival, epoch)
+  close()
+  return format(
+    'B%.0f %s %.0f %.0f %.0f ', first and ends(first) - now or 0, why, run, arrival, epoch
+  ) .. (first and first.holder or '')
+end
+
+local function refuse(waiter, epoch)
+  local first, grace = nil, true
+  for _, lease in ipairs(leases) do
+    local at = ends(lease)
+    if at > now then
+      grace = grace and in_grace(lease)
+      if not first or at < ends(first) or at == ends(first) and lease.token < first.token then
+        first = lease
+      end
+    end
+  end
+  local why = first and (grace and 'grace' or 'held') or 'waiting'
+  local run = first and first.token or 0
+  if queueing and ARGV[11] == '1' and why == 'grace' then
+    if waiter then dequeue(waiter) end
+    queueing = false
+  end
+  if not queueing then return busy(first, why, run, 0, 0) end
+  if not waiter then
+    waiter = new_waiter(run)
+  elseif not join then
+    waiter.join = nil
+  end
+  enqueue(waiter)
+  if waiter.join and waiter.join > 0 then run = waiter.join end
+  return busy(first, why, run, waiter.arrival, epoch)
+end
+
+open(1)
+lapse()
+local mine = lease_of(holder)
+if mine and running(mine) then
+  if mine.claim then return confirm(mine) end
+  return reenter(mine)
+end
+local waiter, epoch = waiter_of(holder), 0
+if queueing then
+  if join and join > 0 and ok_token >= join then
+    if waiter then dequeue(waiter) end
+    close()
+    return format('J%.0f', ok_token)
+  end
+  epoch = report(client, ARGV[10] == '1')
+  if waiter and waiter.parked > 0 then
+    waiter.parked = 0
+    if waiter.lost >= PARKED_LIMIT then
+      waiter.lost, waiter.arrival = 0, next_arrival()
+    end
+    enqueue(waiter)
+  end
+end
+local head = serve(holder)
+mine = lease_of(holder)
+if mine and mine.claim then return confirm(mine) end
+if not head and fits(weight, limit) then return grant(waiter) end
+return refuse(waiter, epoch)

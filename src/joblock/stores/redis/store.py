@@ -1,0 +1,72 @@
+"""The store: from a URL or a client object to drivers and ears; constructing one does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from joblock.store.contract import Abilities, Deliver
+from joblock.stores.redis import commands
+from joblock.stores.redis.listen import RedisSubscription
+from joblock.stores.redis.sync import SyncDriver
+from joblock.stores.redis.target import Target, from_client, from_url
+
+# What a forked child inherited: closing it would disturb the parent, so it is kept as it is.
+_inherited: list[Any] = []
+
+
+class RedisStore:
+    """Leases in Redis 6.2 or later, or Valkey: one server, a cluster, or what sentinels guard.
+
+    ``client`` is a client object of redis-py or valkey-py, sync or asyncio, of which only the way
+    to connect is used: the connections are the store's own. With ``min_replicas`` a grant counts
+    only when that many replicas have acknowledged it.
+    """
+
+    abilities = Abilities()
+
+    def __init__(self, client: Any, *, min_replicas: int = 0) -> None:
+        self._begin(from_client(client, min_replicas))
+
+    @classmethod
+    def from_url(cls, url: str, *, min_replicas: int | None = None) -> RedisStore:
+        """The store that a URL means; raises ValueError if it cannot be read."""
+        store = cls.__new__(cls)
+        store._begin(from_url(url, min_replicas))
+        return store
+
+    def _begin(self, target: Target) -> None:
+        self._target = target
+        self._driver: SyncDriver | None = None
+        self.url = target.shown
+
+    def driver(self) -> SyncDriver:
+        """The blocking driver, shared by all threads."""
+        driver = self._driver
+        if driver is None:
+            driver = self._driver = SyncDriver(self._target)
+        return driver
+
+    def async_driver(self) -> Any:
+        """A driver for the running event loop."""
+        from joblock.stores.redis.aio import AsyncDriver
+
+        return AsyncDriver(self._target)
+
+    def subscribe(
+        self, client: str, deliver: Deliver, connected: Callable[[], None]
+    ) -> RedisSubscription:
+        """Hear the notices for ``client``, from a thread of its own."""
+        return RedisSubscription(
+            self.driver(), client, commands.key_marked, deliver, connected
+        )
+
+    def after_fork(self) -> None:
+        """In a forked child: abandon what was inherited without closing it."""
+        _inherited.append(self._driver)
+        self._driver = None
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        if self._driver is not None:
+            self._driver.close()

