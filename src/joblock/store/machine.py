@@ -569,6 +569,9 @@ def _dismiss_joiners(rows: Rows) -> None:
     joiners = [waiter for waiter in rows.queue() if waiter.join and waiter.join <= rows.ok_token]
     for waiter in joiners:
         rows.dequeue(waiter)
+        lease = _lease_of(rows, waiter.holder)
+        if lease is not None and lease.claim:
+            rows.drop(lease)
     for client in dict.fromkeys(waiter.client for waiter in joiners):
         rows.notices.append(Notice(client, rows.key))
 

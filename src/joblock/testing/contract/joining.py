@@ -140,6 +140,32 @@ class Joining(Contract):
         key.elapse(key.short)
         assert key.bench.elsewhere(key).ask("J", join=token) == Joined(token)
 
+    def test_a_joiner_that_was_passed_over_is_done_all_the_same(self, key: Key) -> None:
+        token = key.grant("A").token
+        key.wait("J1", client="J", join=0)
+        key.wait("J2", client="J", join=0)
+        key.wait("K", join=0)
+        key.release("A")
+        key.strike("J1")
+        later = key.confirm("K").token
+        key.release("K", ok=True)
+        assert key.ask("J2", client="J", join=token) == Joined(later)
+        assert key.ask("J1", client="J", join=token) == Joined(later)
+        assert key.waiters() == ()
+
+    def test_a_joiner_that_was_just_handed_a_permit_is_done_and_passes_it_on(
+        self, key: Key
+    ) -> None:
+        first = key.grant("A", limit=2).token
+        later = key.grant("B", limit=2, ttl=2 * LONG).token
+        assert key.wait("J", limit=2, join=0).token == first
+        key.wait("W", weight=2, limit=2)
+        key.release("A")
+        assert key.states() == {"B": "held", "J": "held"}
+        key.release("B", ok=True)
+        assert key.states() == {"W": "held"}
+        assert key.ask("J", limit=2, join=first) == Joined(later)
+
     def test_a_run_that_lost_its_lease_did_not_end_well(self, key: Key) -> None:
         token = key.grant("A", ttl=key.short).token
         key.elapse(key.short)
