@@ -1,0 +1,332 @@
+"""The open lease file: one connection for the whole process, used by one thread at a time.
+
+SQLite lets one writer in at a time anyway. Whoever uses the connection has the *turn*, the one
+element of a list: taking it is a pop, which no interrupt can leave half done, and a thread that
+vanished with it (an interrupt between two bytecodes) has dropped it, so that it can be made anew.
+
+Across a fork SQLite cannot be used at all: a child that inherits a connection takes its parent's
+locks for its own and loses its writes. So the connection is closed before a fork, and opened again
+at need on either side. One that is inherited all the same is kept, untouched, for good.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sqlite3
+import threading
+import time
+import weakref
+
+from joblock.store.machine import Now
+from joblock.stores.sqlite import place
+from joblock.stores.sqlite.boot import clock_base
+from joblock.stores.sqlite.trouble import DAMAGED, code_of, explain, is_busy
+from joblock.values.clock import Clock
+from joblock.values.errors import StoreError, StoreMisconfigured
+from joblock.values.identity import on_fork
+from joblock.values.log import logger
+
+APPLICATION_ID = 0x6A626C6B  # "jblk"
+MAJOR, MINOR = 1, 0
+"""The format of the file, kept in it as its user_version, 1000 for each major one.
+
+A layout that older joblock cannot work with is a new major format, columns that it need not know
+are a new minor one."""
+
+PAGE_SIZE = 2048
+"""Half of SQLite's default: a lease fits well, and each change writes and sums up one page."""
+
+CHECKPOINT = 2000
+"""Pages of log after which they are moved to the file and synced: as many bytes as by default."""
+
+LOOK_EVERY = 1000
+"""Milliseconds after which it is made sure that the file at the path is still the open one."""
+
+PATIENCE = 5.0
+"""Seconds for which a busy file is tried again."""
+
+FIRST_PAUSE = 50e-6
+
+FORK_PATIENCE = 1.0
+"""Seconds that a fork waits for the operation that another thread is just doing."""
+
+_opening = threading.Lock()  # see place: nothing may be opened while a file is being made
+_warned: set[str] = set()
+
+
+class Occupied(sqlite3.OperationalError):
+    """Another thread of this process has the turn."""
+
+    sqlite_errorcode = sqlite3.SQLITE_BUSY
+
+
+class _Turn:
+    __slots__ = ("__weakref__",)
+
+
+class LeaseFile:
+    """See the module. ``default``: it is the user's own file, which nobody named."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self.path = path
+        self.default = False
+        self.clock = clock
+        self.monotonic = clock.monotonic
+        self.wall = clock.wall
+        self._begin()
+        _every.add(self)
+
+    def _begin(self) -> None:
+        self.queue = threading.Lock()
+        self._mending = threading.Lock()
+        self.turns: list[_Turn] = []
+        self._renew_turn()
+        self._let_go()
+
+    def _renew_turn(self) -> None:
+        turn = _Turn()
+        self._turn = weakref.ref(turn)
+        self.turns.append(turn)
+
+    def _let_go(self) -> None:
+        """There is no connection: with a look that is due, nothing is tried before `ready`."""
+        self._con: sqlite3.Connection | None = None
+        self.look_at = 0
+        self.base = 0.0
+
+    def take(self) -> _Turn:
+        """The right to use the connection. Raises Occupied."""
+        try:
+            return self.turns.pop()
+        except IndexError:
+            with self._mending:
+                if self._turn() is None:
+                    self._renew_turn()
+            raise Occupied(f"another thread is using {self.path}") from None
+
+    def await_turn(self, patience: float) -> _Turn:
+        """The same, but it may take a while."""
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                return self.take()
+            except Occupied:
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(FIRST_PAUSE)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._con is not None
+
+    def now(self) -> Now:
+        """The time by the store's clocks; the file is open."""
+        return Now(int((self.monotonic() + self.base) * 1000), int(self.wall() * 1_000_000))
+
+    def ready(self) -> sqlite3.Connection:
+        """The connection to the file that is at the path now, for whoever has the turn.
+
+        Raises StoreError, and sqlite3.Error if the file is busy.
+        """
+        con = self._con
+        if con is not None and self.now().ms < self.look_at:
+            return con
+        if con is not None and self._identity != place.identity(self._real):
+            logger("store").warning(
+                "the lease file %s was moved, deleted or replaced while in use; from now on leases "
+                "are in what is there now, and those held before are lost",
+                self.path,
+            )
+            # Closed, it would delete the log that belongs to the new file.
+            self.abandon()
+            con = None
+        if con is None:
+            with _opening:
+                con = self._open()
+            self.cursor = con.cursor()
+            self._con = con
+        self.look_at = self.now().ms + LOOK_EVERY
+        return con
+
+    def failed(self, error: sqlite3.Error) -> StoreError:
+        """What to raise for an error that is no busy file; opened anew it may be understood."""
+        turn = self.await_turn(PATIENCE)
+        try:
+            if code_of(error) in DAMAGED:
+                self.abandon()
+            else:
+                self._close()
+        finally:
+            self.turns.append(turn)
+        return explain(self.path, error)
+
+    def close(self) -> None:
+        """Close the connection; a later call opens it again."""
+        turn = self.await_turn(PATIENCE)
+        try:
+            self._close()
+        finally:
+            self.turns.append(turn)
+
+    def abandon(self) -> None:
+        """Let go of the connection without closing it."""
+        if self._con is not None:
+            _abandoned.append(self._con)
+        self._let_go()
+
+    def pause(self) -> _Turn | None:
+        """Before a fork: close the connection, and keep the turn until it is over."""
+        try:
+            turn = self.await_turn(FORK_PATIENCE)
+        except Occupied:
+            return None
+        self._close()
+        return turn
+
+    def forked(self) -> None:
+        """In a child: begin anew, with nothing of the parent's."""
+        self.abandon()
+        self._begin()
+
+    def _close(self) -> None:
+        con = self._con
+        self._let_go()
+        if con is not None:
+            con.close()
+
+    def _open(self) -> sqlite3.Connection:
+        self._real = place.prepare(self.path, default=self.default)
+        self._identity = place.identity(self._real)
+        con: sqlite3.Connection | None = None
+        try:
+            con = _connect(self._real)
+            _check(con, self.path)
+            self.base = clock_base(con, self.clock)
+        except BaseException as error:
+            if con is not None:
+                con.close()
+            if isinstance(error, sqlite3.Error) and not is_busy(error):
+                raise explain(self.path, error) from error
+            raise
+        if self.default and self.path not in _warned:
+            _warned.add(self.path)
+            logger("store").warning(
+                "no store was named, so leases are in %s: they keep apart only the processes of "
+                "this user on this machine. Set JOBLOCK_URL, or pass a URL (this file's is "
+                "sqlite:///%s) if that is what you want",
+                self.path,
+                self.path,
+            )
+        return con
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    # Only what was made by `place` is opened. In a URI these three characters mean something else.
+    quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return sqlite3.connect(
+        f"file:{quoted}?mode=rw",
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=True,
+    )
+
+
+def _check(con: sqlite3.Connection, path: str) -> None:
+    """Make sure that this is joblock's file, in a layout known here; an empty one becomes it."""
+    # In this order: who makes the file commits both at once.
+    [(tables,)] = con.execute("SELECT count(*) FROM sqlite_master")
+    [(application,)] = con.execute("PRAGMA application_id")
+    if application != APPLICATION_ID and (application or tables):
+        raise StoreMisconfigured(
+            f"{path} is the database of another program. It is left as it is: "
+            "name a file for the leases alone, which joblock makes"
+        )
+    if not tables:
+        con.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    [(mode,)] = con.execute("PRAGMA journal_mode = WAL")
+    if mode != "wal":
+        raise StoreMisconfigured(
+            f"{path} cannot be used by several processes at once (SQLite keeps to its journal mode "
+            f"{mode!r} there): name a file on a local disk"
+        )
+    con.execute("PRAGMA synchronous = NORMAL")
+    con.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+    if not tables:
+        _create(con)
+    [(version,)] = con.execute("PRAGMA user_version")
+    if version // 1000 != MAJOR:
+        raise StoreMisconfigured(
+            f"{path} has format {version / 1000:.3f}, and this joblock works with {MAJOR}.x: "
+            "use one version of joblock wherever this file is used, or name another file"
+        )
+
+
+def _create(con: sqlite3.Connection) -> None:
+    with con:
+        con.execute("BEGIN IMMEDIATE")
+        [(tables,)] = con.execute("SELECT count(*) FROM sqlite_master")
+        if tables:
+            return  # another process was first
+        for statement in schema().split(";"):
+            con.execute(statement)
+        con.execute("INSERT INTO meta VALUES (1, '', 0, 0, 0)")
+        con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        con.execute(f"PRAGMA user_version = {1000 * MAJOR + MINOR}")
+
+
+def schema() -> str:
+    """The DDL of the lease file."""
+    path = f"{__file__.rpartition(os.sep)[0]}{os.sep}schema.sql"
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - see place
+        return file.read()
+
+
+# Around a fork.
+
+_every: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
+_abandoned: list[sqlite3.Connection] = []
+_forking = threading.Lock()  # one fork at a time
+_paused: list[tuple[LeaseFile, _Turn]] = []
+
+
+def _before_fork() -> None:
+    """Close every connection, and keep other threads from opening one until the fork is over."""
+    _forking.acquire()
+    for file in tuple(_every):
+        turn = file.pause()
+        if turn is not None:
+            _paused.append((file, turn))
+
+
+def _after_fork_in_parent() -> None:
+    for file, turn in _paused:
+        file.turns.append(turn)
+    _paused.clear()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _opening, _forking
+    _paused.clear()
+    _opening, _forking = threading.Lock(), threading.Lock()
+    for file in tuple(_every):
+        file.forked()
+
+
+def _at_exit() -> None:
+    for file in tuple(_every):
+        file.close()
+    if _abandoned:
+        # The end of the interpreter would close them.
+        import ctypes
+
+        for con in _abandoned:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(con))
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+on_fork(_after_fork_in_child)
+atexit.register(_at_exit)

@@ -1,0 +1,327 @@
+"""One key's rows in the lease file, as `joblock.store.machine` wants them.
+
+Only what an operation asks for is read: the key's own row says whether there is more. The queue is
+read in small pieces, oldest first, so that ten thousand waiters cost what two cost. Waiters and
+presence are written at once, the key's leases when the operation is over (`KeyRows.save`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from joblock.store.machine import Lease, Now, Waiter
+from joblock.store.ops import Notice
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_LOAD = """
+SELECT token, ok_token, permits, waiters, arrivals, vacated_at,
+       holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client
+FROM job_locks WHERE key = ?"""
+
+_SAVE = """
+INSERT INTO job_locks (
+    key, token, ok_token, permits, waiters, arrivals, vacated_at,
+    holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    token = excluded.token, ok_token = excluded.ok_token, permits = excluded.permits,
+    waiters = excluded.waiters, arrivals = excluded.arrivals, vacated_at = excluded.vacated_at,
+    holder = excluded.holder, weight = excluded.weight, "limit" = excluded."limit",
+    acquired_at = excluded.acquired_at, expires_at = excluded.expires_at,
+    opens_at = excluded.opens_at, ended_at = excluded.ended_at, worker = excluded.worker,
+    client = excluded.client"""
+
+_VACANT = (None, 1, 1, 0, 0, 0, 0, "", None)
+
+_PERMITS = """
+SELECT holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client, token
+FROM permits WHERE key = ? ORDER BY token"""
+
+_SAVE_PERMIT = """
+INSERT OR REPLACE INTO permits (
+    key, holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client, token
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+_DROP_PERMIT = "DELETE FROM permits WHERE key = ? AND holder = ?"
+
+_WAITER = (
+    'holder, client, arrival, ttl, weight, "limit", at_least, joined, queued_at, worker, lost, '
+    "parked_at"
+)
+_WAITER_OF = f"SELECT {_WAITER} FROM waiters WHERE key = ? AND holder = ?"
+_ALL_WAITERS = f"SELECT {_WAITER} FROM waiters WHERE key = ? ORDER BY arrival, holder"
+_LINE = f"""
+SELECT {_WAITER} FROM waiters
+WHERE key = ? AND parked_at = 0 AND (arrival, holder) > (?, ?)
+ORDER BY arrival, holder LIMIT ?"""
+_SAVE_WAITER = f"""
+INSERT OR REPLACE INTO waiters (key, {_WAITER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_DROP_WAITER = "DELETE FROM waiters WHERE key = ? AND holder = ?"
+
+_PRESENCE = "SELECT epoch, present_until, listening FROM presence WHERE client = ?"
+_REPORT = """
+INSERT OR REPLACE INTO presence (client, epoch, present_until, listening) VALUES (?, ?, ?, ?)"""
+_STRIKE = "DELETE FROM presence WHERE client = ?"
+_NEW_EPOCH = "UPDATE meta SET epochs = epochs + 1 RETURNING epochs"
+
+Row: TypeAlias = tuple[Any, ...]
+Present: TypeAlias = tuple[int, int, int]
+"""A client's epoch, until when it is present, and whether it can be notified."""
+
+
+class Work:
+    """What the rows of one transaction share: the connection, the time, presence, the notices."""
+
+    __slots__ = ("_presence", "con", "notices", "now")
+
+    def __init__(self, con: sqlite3.Connection, now: Now) -> None:
+        self.con = con
+        self.now = now
+        self.notices: list[Notice] = []
+        self._presence: dict[str, Present | None] = {}
+
+    def presence(self, client: str) -> Present | None:
+        """What is known of a client's presence, be it over or not."""
+        if client not in self._presence:
+            self._presence[client] = self.con.execute(_PRESENCE, (client,)).fetchone()
+        return self._presence[client]
+
+    def report(self, client: str, until: int, listening: bool) -> int:
+        """Count a client as present until then; its epoch."""
+        known = self.presence(client)
+        if known is not None and known[1] > self.now.ms:
+            epoch = known[0]
+        else:
+            [(epoch,)] = self.con.execute(_NEW_EPOCH)
+        present = (epoch, until, int(listening))
+        if present != known:
+            self._presence[client] = present
+            self.con.execute(_REPORT, (client, *present))
+        return epoch
+
+    def strike(self, client: str) -> None:
+        """Count a client as gone."""
+        self.con.execute(_STRIKE, (client,))
+        self._presence[client] = None
+
+    def can_hear(self, client: str) -> bool:
+        """Whether a client says that it can be notified, so that being unable to means death."""
+        known = self.presence(client)
+        return known is not None and bool(known[2])
+
+
+class KeyRows:
+    """See `joblock.store.machine.Rows`. An exclusive lease is kept in the key's own row."""
+
+    __slots__ = (
+        "_arrivals",
+        "_changed",
+        "_held",
+        "_known",
+        "_new",
+        "_permits",
+        "_touched",
+        "_vacated_at",
+        "_waiters",
+        "_work",
+        "key",
+        "notices",
+        "ok_token",
+        "token",
+    )
+
+    def __init__(self, work: Work, key: str) -> None:
+        self.key = key
+        self.notices = work.notices
+        self._work = work
+        self._touched: set[str] = set()
+        self._known: dict[str, Waiter | None] = {}
+        self._held: dict[str, Lease] = {}
+        self._permits: set[str] = set()
+        row = work.con.execute(_LOAD, (key,)).fetchone()
+        self._new = row is None
+        self._changed = False
+        if row is None:
+            [(self.token,)] = work.con.execute("SELECT token_floor FROM meta")
+            self.ok_token = self._waiters = self._arrivals = self._vacated_at = 0
+            return
+        self.token, self.ok_token, permits = row[:3]
+        self._waiters, self._arrivals, self._vacated_at = row[3:6]
+        if row[6] is not None:
+            self._held[row[6]] = _lease(row[6:], self.token)
+        if permits:
+            for permit in work.con.execute(_PERMITS, (key,)):
+                self._held[permit[0]] = _lease(permit, permit[9])
+                self._permits.add(permit[0])
+
+    def save(self) -> None:
+        """Write what has changed of the leases and of the row that counts the rest."""
+        if not self._touched and not self._changed:
+            return
+        con = self._work.con
+        for holder in self._touched:
+            lease = self._held.get(holder)
+            if lease is not None and not lease.exclusive:
+                self._permits.add(holder)
+                con.execute(_SAVE_PERMIT, (self.key, *_values(lease), lease.token))
+            elif holder in self._permits:
+                self._permits.discard(holder)
+                con.execute(_DROP_PERMIT, (self.key, holder))
+        exclusive = next((lease for lease in self._held.values() if lease.exclusive), None)
+        if not self._held and (self._touched or self._new):
+            self._vacated_at = self._work.now.ms
+        con.execute(
+            _SAVE,
+            (
+                self.key,
+                self.token,
+                self.ok_token,
+                len(self._permits),
+                self._waiters,
+                self._arrivals,
+                self._vacated_at,
+                *(_VACANT if exclusive is None else _values(exclusive)),
+            ),
+        )
+
+    def leases(self) -> list[Lease]:
+        return list(self._held.values())
+
+    def put(self, lease: Lease) -> None:
+        self._held[lease.holder] = lease
+        self._touched.add(lease.holder)
+
+    def drop(self, lease: Lease) -> None:
+        del self._held[lease.holder]
+        self._touched.add(lease.holder)
+
+    def waiter(self, holder: str) -> Waiter | None:
+        if holder in self._known:
+            return self._known[holder]
+        row = None
+        if self._waiters:
+            row = self._work.con.execute(_WAITER_OF, (self.key, holder)).fetchone()
+        if row is not None:
+            return self._meet(row)
+        self._known[holder] = None
+        return None
+
+    def queue(self) -> Iterator[Waiter]:
+        size, arrival, holder = 2, 0, ""
+        more = self._waiters > 0
+        while more:
+            rows = self._work.con.execute(_LINE, (self.key, arrival, holder, size)).fetchall()
+            for row in rows:
+                holder, arrival = row[0], row[2]
+                # What was done to one since these rows were read is known of the object only.
+                waiter = self._known[holder] if holder in self._known else self._meet(row)
+                if waiter is not None and not waiter.parked:
+                    yield waiter
+            more = len(rows) == size
+            size = min(size * 4, 500)
+
+    def everyone(self) -> list[Waiter]:
+        """The waiters in line and the parked ones, for a reader."""
+        return [_waiter(row) for row in self._work.con.execute(_ALL_WAITERS, (self.key,))]
+
+    def enqueue(self, waiter: Waiter) -> None:
+        if self.waiter(waiter.holder) is None:
+            self._waiters += 1
+        self._arrivals = max(self._arrivals, waiter.arrival)
+        self._known[waiter.holder] = waiter
+        self._changed = True
+        parked_at = self._work.now.ms if waiter.parked else 0
+        self._work.con.execute(
+            _SAVE_WAITER,
+            (
+                self.key,
+                waiter.holder,
+                waiter.client,
+                waiter.arrival,
+                waiter.ttl,
+                waiter.weight,
+                waiter.limit,
+                waiter.at_least,
+                waiter.join,
+                waiter.queued_at,
+                waiter.worker,
+                waiter.lost,
+                parked_at,
+            ),
+        )
+
+    def dequeue(self, waiter: Waiter) -> None:
+        self._known[waiter.holder] = None
+        self._waiters -= self._work.con.execute(_DROP_WAITER, (self.key, waiter.holder)).rowcount
+        self._changed = True
+
+    def next_arrival(self) -> int:
+        return self._arrivals + 1
+
+    def present(self, client: str, now: int) -> bool:
+        known = self._work.presence(client)
+        return known is not None and known[1] > now
+
+    def report(self, client: str, now: int, until: int, listening: bool) -> int:
+        del now  # the transaction's own
+        return self._work.report(client, until, listening)
+
+    def strike(self, client: str) -> None:
+        self._work.strike(client)
+
+    def _meet(self, row: Row) -> Waiter:
+        waiter = self._known[row[0]] = _waiter(row)
+        return waiter
+
+
+def _lease(row: Row, token: int) -> Lease:
+    holder, weight, limit, acquired_at, expires_at, opens_at, ended_at, worker, client = row[:9]
+    return Lease(
+        holder,
+        token,
+        weight,
+        limit,
+        acquired_at,
+        expires_at,
+        opens_at,
+        ended_at,
+        worker,
+        client is not None,
+        client or "",
+    )
+
+
+def _values(lease: Lease) -> Row:
+    return (
+        lease.holder,
+        lease.weight,
+        lease.limit,
+        lease.acquired_at,
+        lease.expires_at,
+        lease.opens_at,
+        lease.ended_at,
+        lease.worker,
+        lease.client if lease.claim else None,
+    )
+
+
+def _waiter(row: Row) -> Waiter:
+    holder, client, arrival, ttl, weight, limit = row[:6]
+    at_least, join, queued_at, worker, lost, parked = row[6:]
+    return Waiter(
+        holder,
+        client,
+        arrival,
+        ttl,
+        weight,
+        limit,
+        at_least,
+        join,
+        queued_at,
+        worker,
+        lost,
+        parked != 0,
+    )

@@ -1,0 +1,156 @@
+"""The SQLite store as its users meet it: a path or URL, the drivers, notices, fork and close."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from joblock.store.contract import Abilities, Deliver
+from joblock.stores.sqlite.driver import AsyncSqliteDriver, SqliteDriver
+from joblock.stores.sqlite.file import LeaseFile
+from joblock.values.clock import SYSTEM_CLOCK, Clock
+from joblock.values.identity import on_fork
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from joblock.store.contract import Subscription
+    from joblock.store.ops import Strike
+    from joblock.stores.sqlite.operations import Letter
+    from joblock.stores.sqlite.sockets import Sockets
+
+THREADS = 4
+"""Threads for the tasks that find the file busy; it serves one at a time anyway."""
+
+
+class SqliteStore:
+    """Leases in a file, for all processes of this machine that can write it.
+
+    A path that is not absolute is below the working directory at this moment.
+    """
+
+    abilities = Abilities(shared=False)
+
+    def __init__(self, path: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.file = LeaseFile(_checked(os.fspath(path)), clock)
+        self.url = f"sqlite:///{self.file.path}"
+        self._begin()
+        _every.add(self)
+
+    @classmethod
+    def from_url(cls, url: str) -> SqliteStore:
+        """The store of ``sqlite:////absolute/path`` or ``sqlite:///relative/path``."""
+        from urllib.parse import unquote
+
+        scheme, separator, path = url.partition(":///")
+        if scheme != "sqlite" or not separator:
+            raise ValueError(
+                "an SQLite URL is sqlite:/// and a path, which makes four slashes if the path is "
+                f"absolute, such as sqlite:////var/lib/app/locks.db; got {url!r}"
+            )
+        if "?" in path or "#" in path:
+            raise ValueError(
+                f"an SQLite URL has no options; in a path ? is %3F and # is %23; got {url!r}"
+            )
+        return cls(unquote(path))
+
+    @classmethod
+    def default(cls) -> SqliteStore:
+        """The store of this user on this machine, for when none is named."""
+        from platformdirs import user_state_dir
+
+        store = cls(f"{user_state_dir('joblock', appauthor=False)}/leases.db")
+        store.file.default = True
+        return store
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._sockets: Sockets | None = None
+
+    def driver(self) -> SqliteDriver:
+        """The blocking driver, shared by all threads."""
+        return SqliteDriver(self)
+
+    def async_driver(self) -> AsyncSqliteDriver:
+        """A driver for the running event loop."""
+        return AsyncSqliteDriver(self)
+
+    def subscribe(
+        self, client: str, deliver: Deliver, connected: Callable[[], None]
+    ) -> Subscription:
+        """Hear the notices for ``client`` through a socket beside the file."""
+        return self.sockets().listen(client, deliver, connected)
+
+    def after_fork(self) -> None:
+        """In a forked child: abandon what was inherited; what the parent has stays as it is."""
+        self.file.forked()
+        if self._sockets is not None:
+            self._sockets.forked()
+        self._begin()
+
+    def close(self) -> None:
+        """Give back the connection, the sockets and the threads; a later call opens them again."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+            sockets, self._sockets = self._sockets, None
+        if sockets is not None:
+            sockets.close()
+        if executor is not None:
+            executor.shutdown(wait=False)
+        self.file.close()
+
+    def post(self, letters: Iterable[Letter]) -> Iterable[Strike]:
+        """Send what a committed transaction says; whom to pass over because nobody was there."""
+        letters = list(letters)
+        dead = self.sockets().post(letter.notice for letter in letters)
+        return [
+            letter.strike
+            for letter in letters
+            if letter.strike is not None and letter.notice.client in dead
+        ]
+
+    def sockets(self) -> Sockets:
+        """What notices go through, made at the first use."""
+        with self._lock:
+            if self._sockets is None:
+                from joblock.stores.sqlite.sockets import Sockets
+
+                self._sockets = Sockets(self.file.path)
+            return self._sockets
+
+    def executor(self) -> ThreadPoolExecutor:
+        """The threads to wait in for tasks."""
+        with self._lock:
+            if self._executor is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._executor = ThreadPoolExecutor(THREADS, "joblock-sqlite")
+            return self._executor
+
+
+def _checked(path: str) -> str:
+    if not path:
+        raise ValueError("the lease file needs a path; leases of one process alone are memory://")
+    if path == ":memory:" or path.startswith("file:"):
+        raise ValueError(
+            f"{path!r} is a database in memory, or a URI; leases are kept in a plain file, whose "
+            "path is asked for here. For leases of one process alone there is memory://"
+        )
+    if "\0" in path:
+        raise ValueError(f"a path holds no NUL character; got {path!r}")
+    return os.path.abspath(path)  # noqa: PTH100 - see place
+
+
+_every: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in tuple(_every):
+        store.after_fork()
+
+
+on_fork(_after_fork)

@@ -1,0 +1,96 @@
+"""What SQLite and the file system complain of, told to the person who is paged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+
+from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailable
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_FORBIDDEN = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY)
+_PASSING = {
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.ENOSPC,
+}
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, or 0 if the error is not SQLite's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection is just at it, so that the same may work in a moment."""
+    return code_of(error) in (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_PROTOCOL,
+    )
+
+
+def explain(path: str, error: sqlite3.Error) -> StoreError:
+    """The error to raise for one of SQLite's about the lease file ``path``."""
+    code = code_of(error)
+    if code in DAMAGED:
+        return StoreMisconfigured(
+            f"{path} is damaged, or is no SQLite database ({error}). It is left as it is: move it "
+            "away and a new one is made (the leases in it are lost), or name another file"
+        )
+    if code in _FORBIDDEN:
+        return unwritable(path, error)
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return _cannot_open(path, error)
+    if code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable(
+            f"there is no room to write to the lease file {path} ({error}): "
+            "free some on its file system"
+        )
+    if code == sqlite3.SQLITE_ERROR:
+        return StoreMisconfigured(
+            f"the lease file {path} is not as joblock made it ({error}): "
+            "move it away and a new one is made, or name another file"
+        )
+    return StoreUnavailable(
+        f"the lease file {path} cannot be used now ({error}): "
+        "look at the disk it is on (full, over quota, failing?) and at the machine's memory"
+    )
+
+
+def explain_os(path: str, error: OSError) -> StoreError:
+    """The same for an error of the operating system."""
+    if error.errno in _PASSING:
+        return StoreUnavailable(
+            f"the lease file {path} cannot be used now ({error}): free what is used up"
+        )
+    return unwritable(path, error)
+
+
+def locked(path: str, seconds: float) -> StoreUnavailable:
+    """Others kept the file locked for too long."""
+    return StoreUnavailable(
+        f"other processes have kept the lease file {path} locked for {seconds:g} s; "
+        f"see which: fuser {path}"
+    )
+
+
+def unwritable(path: str, error: Exception) -> StoreMisconfigured:
+    """This user may not write the file, or what SQLite puts beside it."""
+    return StoreMisconfigured(
+        f"the lease file {path} cannot be written ({error}): let uid {os.geteuid()} write the file "
+        "and its directory, where SQLite keeps two more files, or name another file"
+    )
+
+
+def _cannot_open(path: str, error: sqlite3.Error) -> StoreError:
+    # SQLite does not say why. Out of descriptors is the one reason that passes by itself.
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as reason:
+        return explain_os(path, reason)
+    return unwritable(path, error)
