@@ -9,13 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ForwardRef, Literal, NamedTuple, Union, get_args
 
+import click
 import pytest
 from doc_pages import ROOT, Page
 
 import joblock
 import joblock.testing
+from joblock.cli.app import joblock as command_line
+from joblock.client import several
 from joblock.protocol import job, request
-from joblock.values import durations, records
+from joblock.values import durations, names, records
 
 PAGE = Page(ROOT / "docs" / "reference.md")
 SOURCE = ROOT / "src" / "joblock"
@@ -25,11 +28,17 @@ INTERNAL = {
     "AsyncLease": {"hold", "enter_block", "leave_block"},
     "JobLocks": {"drive", "job_flow"},
     "AsyncJobLocks": {"drive", "job_flow"},
+    "Lock": {"enter"},
+    "AsyncLock": {"enter"},
     "StoreContract": None,
 }
 """Names without an underscore that are not for users; ``None``: all of them."""
 
-SET_WHEN_MADE = {"JobLocks": {"model"}, "AsyncJobLocks": {"model"}, "ManualHarness": {"manual"}}
+SET_WHEN_MADE = {
+    "JobLocks": {"model"},
+    "AsyncJobLocks": {"model"},
+    "ManualHarness": {"manual"},
+}
 """Public attributes that a class does not show, but its instances have."""
 
 TYPE_VARIABLES = {"Lock": ("L", "Lease"), "AsyncLock": ("L", "AsyncLease")}
@@ -38,25 +47,25 @@ TYPE_VARIABLES = {"Lock": ("L", "Lease"), "AsyncLock": ("L", "AsyncLease")}
 
 def _documented():
     """What the signatures on the page define, run as Python."""
-    names = {
+    found = {
         "NamedTuple": NamedTuple,
         "Union": Union,
         "Literal": Literal,
         "timedelta": timedelta,
         "Callable": Callable,
     }
-    given = set(names)
+    given = {*found, "annotations"}
     for block in PAGE.blocks:
         if block.language == "pyi":
             code = "from __future__ import annotations\n" + block.text
-            exec(compile(code, f"{block.page}:{block.line}", "exec"), names)  # noqa: S102
-    annotations = names.pop("__annotations__", {})
-    given.add("annotations")
-    names = {name: value for name, value in names.items() if name not in given}
-    return {name: value for name, value in names.items() if name[0] != "_"}, annotations
+            exec(compile(code, f"{block.page}:{block.line}", "exec"), found)  # noqa: S102
+    variables = set(found.pop("__annotations__", {}))
+    return {
+        name: value for name, value in found.items() if name not in given and name[0] != "_"
+    }, variables
 
 
-NAMES, ANNOTATIONS = _documented()
+NAMES, VARIABLES = _documented()
 ALIASES = {
     "Duration",
     "Wait",
@@ -67,11 +76,16 @@ ALIASES = {
     "InGrace",
     "GraceOn",
     "Grace",
+    "Keys",
 }
 TESTING = set(joblock.testing.__all__)
+SEVERAL = {"LockSeveral", "AsyncLockSeveral", "Leases", "AsyncLeases"}
+"""What `lock` gives for several keys; nobody makes one, so they are not exported."""
 
 
 def _real(name):
+    if name in SEVERAL:
+        return getattr(several, name)
     return getattr(joblock.testing if name in TESTING else joblock, name)
 
 
@@ -88,7 +102,7 @@ METHODS = [
 
 def test_every_public_name_is_in_the_reference_and_nothing_else():
     public = {name for name in dir(joblock) if not name.startswith("_")}
-    assert (set(NAMES) - ALIASES) | set(ANNOTATIONS) == public | TESTING
+    assert (set(NAMES) - ALIASES) | VARIABLES == public | TESTING | SEVERAL
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -145,8 +159,8 @@ def test_the_aliases_are_those_of_the_code():
     assert NAMES["LeaseState"] == records.LeaseState
     for name in ("Reason", "InGrace", "GraceOn"):
         assert NAMES[name] == getattr(job, name)
-    for name in ("Duration", "Wait"):
-        assert _alternatives(NAMES[name]) == _alternatives(getattr(durations, name))
+    for name, module in (("Duration", durations), ("Wait", durations), ("Keys", names)):
+        assert _alternatives(NAMES[name]) == _alternatives(getattr(module, name))
 
 
 def test_every_logger_is_in_the_table_and_exists():
@@ -184,6 +198,24 @@ def test_every_option_of_a_job_is_explained():
     }
     taken = set(inspect.signature(joblock.JobLocks.job).parameters) - {"self", "function"}
     assert taken <= explained
+
+
+def test_every_command_and_option_of_the_command_line_is_in_the_reference():
+    context = click.Context(command_line)
+    names = command_line.list_commands(context)
+    commands = {name: command_line.get_command(context, name) for name in names}
+    listed = {
+        option
+        for row in PAGE.table("option of a command")
+        for option in re.findall(r"`(--?\w[\w-]*)`", row[0])
+    }
+    assert {row[0].strip("`").split()[1] for row in PAGE.table("command")} == set(commands)
+    assert listed == {
+        max(parameter.opts, key=len)
+        for command in commands.values()
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+    }
 
 
 def _signature(thing, variable="", meaning=""):
