@@ -61,7 +61,7 @@ class Hub:
         self._unheard = Queueing(self.client)
         self._heard = Queueing(self.client, listening=True)
         self.holds: dict[Hold, None] = {}
-        self.seats: dict[tuple[str, str], ClientSeat] = {}
+        self.seats: dict[tuple[str, str], tuple[ClientSeat, ...]] = {}
         self.owned: dict[tuple[Any, str], Hold] = {}
         self.nested: dict[tuple[str, str], int] = {}
         self.keeper = Keeper(self)
@@ -86,13 +86,28 @@ class Hub:
 
     def seat(self, request: Request, holder: str) -> ClientSeat:
         """A place to wait at, known before the request is sent: its notice may be faster."""
-        seat = ClientSeat(self, request.key, holder)
-        self.seats[request.key, holder] = seat
+        seat, place = ClientSeat(self, request.key, holder), (request.key, holder)
+        if request.holder:
+            # Others may wait under the same one: to the store they are one waiter.
+            seat.shared = True
+            with self.lock:
+                self.seats[place] = (*self.seats.get(place, ()), seat)
+        else:
+            self.seats[place] = (seat,)
         return seat
 
     def unseat(self, seat: ClientSeat) -> None:
         """The waiter waits no longer."""
-        self.seats.pop((seat.key, seat.holder), None)
+        place = seat.key, seat.holder
+        if seat.shared:
+            with self.lock:
+                rest = tuple(other for other in self.seats.get(place, ()) if other is not seat)
+                if rest:
+                    self.seats[place] = rest
+                    return
+                self.seats.pop(place, None)
+        else:
+            self.seats.pop(place, None)
 
     @property
     def listening(self) -> bool:
@@ -123,6 +138,15 @@ class Hub:
         """Count an acquisition that the store refused as over."""
         if request.holder:
             self._last_one_out(request.key, holder, closing=False)
+
+    def alone(self, request: Request, holder: str) -> bool:
+        """Whether nobody shares its holder; then nobody will until that has left (`settled`)."""
+        if request.holder:
+            with self.lock:
+                if self.nested.get((request.key, holder), 0) > 1:
+                    return False
+                self.nested[request.key, holder] = -1
+        return True
 
     def abandon(self, request: Request, holder: str) -> None:
         """Undo an acquisition that ended nobody knows how, unless others share its holder."""
@@ -204,24 +228,20 @@ class Hub:
 
     def deliver(self, notice: Notice) -> None:
         """A notice has come, in whatever thread; a hint, so that one too many does no harm."""
-        if notice.after:
-            self.keeper.check_in(notice.key, (notice.after + 1) / 1000)
-            return
-        seat = self.seats.get((notice.key, notice.holder)) if notice.holder else None
-        if seat is not None:
-            seat.wake()
-            return
-        key = self._key_behind(notice.key) if notice.key.startswith("#") else notice.key
-        if notice.holder and (seat := self.seats.get((key, notice.holder))) is not None:
-            seat.wake()
-        elif not notice.holder:
-            self.keeper.check_in(key, 0.0)
+        key, holder, after = notice.key, notice.holder, notice.after
+        if (key, holder) not in self.seats and key.startswith("#"):
+            key = self._key_behind(key)
+        if after or not holder:
+            self.keeper.check_in(key, (after + 1) / 1000 if after else 0.0)
+        else:
+            for seat in self.seats.get((key, holder), ()):
+                seat.wake()
 
     def waiting_for(self) -> dict[str, list[ClientSeat]]:
         """The seats by key."""
         by_key: dict[str, list[ClientSeat]] = {}
-        for seat in list(self.seats.values()):
-            by_key.setdefault(seat.key, []).append(seat)
+        for (key, _), seats in list(self.seats.items()):
+            by_key.setdefault(key, []).extend(seats)
         return by_key
 
     def stop_listening(self) -> None:

@@ -41,6 +41,7 @@ class ClientSeat:
     epoch = 0
     join = 0
     joined = 0
+    shared = False
     _flag = False
     _event: Any = None
 

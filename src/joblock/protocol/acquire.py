@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from joblock.protocol.hold import NEVER
 from joblock.protocol.steps import Flow, Pause, Seat
 from joblock.store.ops import (
     Acquire,
@@ -79,6 +80,10 @@ class Desk(Protocol):
         """Count an acquisition that the store refused as over."""
         ...
 
+    def alone(self, request: Request, holder: str) -> bool:
+        """Whether nobody shares its holder; then nobody will until that has left (`settled`)."""
+        ...
+
     def abandon(self, request: Request, holder: str) -> None:
         """Undo an acquisition that ended nobody knows how, behind the caller's back."""
         ...
@@ -103,8 +108,8 @@ class Desk(Protocol):
         """Log a loss and call those who asked to be told."""
         ...
 
-    def settled(self, op: Release) -> None:
-        """That release has arrived."""
+    def settled(self, op: Leave | Release) -> None:
+        """What gave a lease or a place back has arrived."""
         ...
 
 
@@ -124,10 +129,11 @@ def acquire_or_join(
     """As `acquire`, for a caller that may instead be content with the run in progress."""
     holder = desk.new_holder(request)
     if not holder:
-        if request.wait == 0:
+        request, holder = yield from _wait_for_holder(desk, request)
+        if not holder:
             return Busy(request.holder, 0, "held")
-        holder = yield from _wait_for_holder(desk, request)
     queue = seat = None
+    left = False
     if request.wait != 0:
         # Seated before the request is sent: the notice may be faster than the reply.
         seat = desk.seat(request, holder)
@@ -144,6 +150,7 @@ def acquire_or_join(
             wait = _Wait(desk, request, holder, seat, queue, sent)
             reply = yield from wait.out(reply)
             sent = wait.sent
+            left = wait.left
         if type(reply) is Granted:
             return desk.admit(request, holder, reply, sent)
     except BaseException:
@@ -152,7 +159,8 @@ def acquire_or_join(
     finally:
         if seat is not None:
             seat.leave()
-    desk.refused(request, holder)
+    if not left:
+        desk.refused(request, holder)
     return cast("Busy | Joined", reply)
 
 
@@ -170,23 +178,31 @@ def _operation(desk: Desk, request: Request, holder: str, queue: Queueing | None
     )
 
 
-def _wait_for_holder(desk: Desk, request: Request) -> Flow[str]:
-    """A given holder is just being released: its name is free again in a moment."""
-    seat = desk.seat(request, "")
+def _wait_for_holder(desk: Desk, request: Request) -> Flow[tuple[Request, str]]:
+    """A given holder is just being released: its name is free again in a moment.
+
+    The request with what is left of its wait, and the holder, or the empty text if nothing is left.
+    """
+    now = desk.clock.monotonic()
+    end = NEVER if request.wait is None else now + request.wait / 1000
+    holder = ""
+    seat = desk.seat(request, holder)
     try:
-        while True:
-            yield Pause(seat, desk.clock.monotonic() + FIRST_RETRY)
+        while not holder and now < end:
+            yield Pause(seat, min(end, now + FIRST_RETRY))
+            now = desk.clock.monotonic()
             holder = desk.new_holder(request)
-            if holder:
-                return holder
     finally:
         seat.leave()
+    if request.wait is not None:
+        request = request._replace(wait=max(0, round((end - now) * 1000)))
+    return request, holder
 
 
 class _Wait:
     """One acquisition that was refused at first and waits."""
 
-    __slots__ = ("desk", "end", "holder", "outage", "queue", "request", "seat", "sent")
+    __slots__ = ("desk", "end", "holder", "left", "outage", "queue", "request", "seat", "sent")
 
     def __init__(
         self,
@@ -203,6 +219,7 @@ class _Wait:
         self.seat = seat
         self.queue = queue
         self.sent = sent
+        self.left = False
         self.end = None if request.wait is None else sent + request.wait / 1000
         self.outage = _Outage(self.end)
 
@@ -228,7 +245,6 @@ class _Wait:
         if self.queue.join == 0:
             self.queue = self.queue._replace(join=busy.token)
         if self.desk.would_wait_for_itself(self.request, busy):
-            yield Leave(self.request.key, self.holder)
             raise RuntimeError(_self_wait(self.request))
         self.seat.sit(busy.epoch, busy.remaining, self.queue.join or 0)
         yield Pause(self.seat, self.end)
@@ -249,8 +265,21 @@ class _Wait:
         self.sent = self.desk.clock.monotonic()
         reply: AcquireReply = yield _operation(self.desk, self.request, self.holder, None)
         if type(reply) is Busy:
-            yield Leave(self.request.key, self.holder)
+            yield from self._leave()
         return reply
+
+    def _leave(self) -> Flow[None]:
+        """Leave the queue, unless another acquisition of the same holder waits at this place."""
+        if not self.desk.alone(self.request, self.holder):
+            return
+        op = Leave(self.request.key, self.holder)
+        try:
+            yield op
+        except StoreError:
+            self.desk.undo(op)  # what the caller is told stays true
+        else:
+            self.desk.settled(op)
+        self.left = True
 
 
 class _Outage:
