@@ -83,7 +83,11 @@ def open_store(given: Any = None) -> Store:
     if opener is not None:
         return opener(given)
     if callable(given):
-        return open_store(given())
+        made = given()
+        if made is None:
+            # None would mean the embedded store, and a setting that is missing must not.
+            raise TypeError(f"{given!r} should return a store or a URL, and returned None")
+        return open_store(made)
     raise TypeError(
         "a store is a URL such as 'sqlite:///var/lib/app/locks.db', a Store, or a function "
         f"that returns one; got {type(given).__module__}.{type(given).__qualname__}"
@@ -97,23 +101,25 @@ def safe_url(url: str) -> str:
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return url
-    rest, question, query = rest.partition("?")
-    secrets, at, place = rest.rpartition("@")
-    if at and ":" in secrets:
-        secrets = secrets.partition(":")[0] + ":***"
-    pairs = [pair.partition("=") for pair in query.split("&")]
-    shown = "&".join(
-        f"{name}{equals}***"
-        if "pass" in name.lower() or "secret" in name.lower()
-        else f"{name}{equals}{value}"
-        for name, equals, value in pairs
-    )
-    return f"{scheme}://{secrets}{at}{place}{question}{shown}"
+        # No URL at all: "app:password@db", or libpq's "host=db password=...".
+        return "***" if "@" in url or "=" in url else url
+    if not rest.startswith("/"):
+        secrets, at, place = rest.rpartition("@")
+        user, colon, _ = secrets.partition(":")
+        rest = f"{user}{colon}{'***' if colon else ''}{at}{place}"
+    place, question, query = rest.partition("?")
+    shown = "&".join(_without_secret(pair) for pair in query.split("&"))
+    return f"{scheme}{separator}{place}{question}{shown}"
+
+
+def _without_secret(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    secret = any(word in name.lower() for word in ("pass", "pwd", "secret", "token"))
+    return f"{name}{equals}***" if secret else pair
 
 
 def _is_store(given: Any) -> bool:
-    return all(
+    return not isinstance(given, type) and all(
         hasattr(given, name) for name in ("driver", "async_driver", "subscribe", "abilities")
     )
 
@@ -158,7 +164,7 @@ def _read(file: str) -> str:
 
 def _from_url(url: str) -> Store:
     scheme, separator, _ = url.partition(":")
-    if not separator:
+    if not separator or not scheme.translate({ord(mark): None for mark in "+-."}).isalnum():
         raise ValueError(
             f"a store URL begins with a scheme, such as sqlite:///PATH; got {safe_url(url)!r}"
         )
