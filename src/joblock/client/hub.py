@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from joblock.client.keeper import Keeper
+from joblock.client.keeper import POLL_FIRST, Keeper
 from joblock.client.seat import ClientSeat, Waker
 from joblock.protocol.hold import Hold
 from joblock.store.contract import digest
@@ -224,7 +224,9 @@ class Hub:
         """A waiter of that key was queued; what is in its way lapses in ``remaining`` ms."""
         if self._subscription is None:
             self._listen()
-        self.keeper.check_in(key, min(remaining + 1, CHECK_MS) / 1000 if remaining else 0.0)
+        delay = min(remaining + 1, CHECK_MS) / 1000 if remaining else 0.0
+        # While no notice can arrive, only checks tell of a release: they begin at once.
+        self.keeper.check_in(key, delay if self.listening else min(delay, POLL_FIRST))
 
     def deliver(self, notice: Notice) -> None:
         """A notice has come, in whatever thread; a hint, so that one too many does no harm."""
