@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from joblock.testing import ManualHarness, StoreHarness
 from redis_servers import Server
 
 CLOCK = "test:clock"
+BEGIN = 1_750_000_000
 
 
 class RedisHarness(StoreHarness):
@@ -42,19 +44,23 @@ class TurnedHarness(ManualHarness):
             lambda name: re.sub(r"(redis\.)?call\('TIME'\)", turned, read(name)),
         )
         scripts.script.cache_clear()
-        patch.callback = scripts.script.cache_clear
         self._setter = Connection("test", Place("127.0.0.1", server.port), Login())
+        self._lock = threading.Lock()
+        self._told = 0
 
     def make_store(self) -> Any:
         return TurnedStore(RedisStore.from_url(self._url), self.tell)
 
     def tell(self) -> None:
-        """Set the server's clock to what the clock turned by hand says."""
-        us = round(self.manual.wall() * 1_000_000)
-        seconds, rest = divmod(us, 1_000_000)
-        self._setter.ask(
-            pack("DEL", CLOCK) + pack("RPUSH", CLOCK, seconds, rest), 2
-        )
+        """Set the server's clock to what the clock turned by hand says.
+
+        Like a real one it shows another microsecond each time it is looked at.
+        """
+        with self._lock:
+            us = round((BEGIN + self.manual.monotonic()) * 1_000_000)
+            self._told = max(us, self._told + 1)
+            seconds, rest = divmod(self._told, 1_000_000)
+            self._setter.ask(pack("DEL", CLOCK) + pack("RPUSH", CLOCK, seconds, rest), 2)
 
     def close(self) -> None:
         self._setter.close()

@@ -103,7 +103,8 @@ local function refuse(waiter, epoch)
       end
     end
   end
-  local why = first and (grace and 'grace' or 'held') or 'waiting'
+  local why = grace and 'grace' or 'held'
+  if fits(weight, limit, holder) then why = 'waiting' end
   local run = first and first.token or 0
   if queueing and ARGV[11] == '1' and why == 'grace' then
     if waiter then dequeue(waiter) end
@@ -146,5 +147,5 @@ end
 local head = serve(holder)
 mine = lease_of(holder)
 if mine and mine.claim then return confirm(mine) end
-if not head and fits(weight, limit) then return grant(waiter) end
+if not head and fits(weight, limit, holder) then return grant(waiter) end
 return refuse(waiter, epoch)

@@ -7,8 +7,9 @@ local client, listening = ARGV[1], ARGV[2] == '1'
 
 local function check(first)
   open(first)
-  local epoch = report(client, listening)
+  -- In this order: a claim of its own that lapses here is told by a new epoch.
   lapse()
+  local epoch = report(client, listening)
   serve(nil, client)
   local lapses, grace, claimed = nil, false, {}
   for _, lease in ipairs(leases) do

@@ -4,6 +4,7 @@
 --include rows
 
 open(1)
+lapse()
 local broken = {format('%.0f', now)}
 for i, lease in ipairs(leases) do broken[i + 1] = write_lease(lease) end
 while leases[1] do drop(leases[1]) end

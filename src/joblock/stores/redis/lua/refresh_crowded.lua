@@ -33,7 +33,7 @@ local function renew(first, holder, wanted, ttl)
   open(first)
   local lease = lease_of(holder)
   if not renewable(lease, wanted) then return false end
-  if lease.expires <= now and (lease.opens > now or not fits(lease.weight, lease.limit, lease)) then
+  if lease.expires <= now and (lease.opens > now or not fits(lease.weight, lease.limit, nil, lease)) then
     return false
   end
   extend(lease, ttl)

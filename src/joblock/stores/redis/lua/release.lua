@@ -22,11 +22,19 @@ end
 
 --include rows
 
+local function releasable(lease)
+  if not lease or lease.ended ~= 0 then return false end
+  if ARGV[2] ~= '0' and tonumber(ARGV[2]) ~= lease.token then return false end
+  return lease.expires > now or lease.opens <= now
+end
+
 local function release()
   local lease, grace = lease_of(ARGV[1]), tonumber(ARGV[3])
-  if not lease or lease.ended ~= 0 then return 0 end
-  if ARGV[2] ~= '0' and tonumber(ARGV[2]) ~= lease.token then return 0 end
-  if lease.expires <= now and now < lease.opens then return 0 end
+  if not releasable(lease) then
+    -- Not the holder's (any more), but it may be what finds that a lease has lapsed.
+    serve()
+    return 0
+  end
   if ARGV[4] == '1' then
     ok_token, changed = max(ok_token, lease.token), true
     dismiss_joiners()

@@ -36,11 +36,6 @@ local function write_lease(lease)
   ) .. '\0' .. lease.holder .. '\0' .. lease.client .. '\0' .. lease.worker
 end
 
--- An ended lease makes room for another one of the same holder, so its field is its token.
-local function field_of(lease)
-  return lease.ended == 0 and lease.holder or format('\0%.0f', lease.token)
-end
-
 local function open(first)
   ROW, LEASES, QUEUE = KEYS[first], KEYS[first + 1], KEYS[first + 2]
   WAITERS, JOINERS, PRESENT = KEYS[first + 3], KEYS[first + 4], KEYS[first + 5]
@@ -60,7 +55,6 @@ local function open(first)
     local flat = call('HGETALL', LEASES)
     for i = 1, #flat, 2 do
       leases[i / 2 + 0.5] = read_lease(flat[i + 1])
-      leases[i / 2 + 0.5].field = flat[i]
     end
   end
 end
@@ -78,7 +72,7 @@ end
 
 local function drop(lease)
   changed = true
-  if lease.field then gone[#gone + 1] = lease.field end
+  gone[#gone + 1] = lease.holder
   for i, other in ipairs(leases) do
     if other == lease then
       leases[i] = leases[#leases]
@@ -89,11 +83,9 @@ local function drop(lease)
 end
 
 local function lease_of(holder)
-  local found
   for _, lease in ipairs(leases) do
-    if lease.holder == holder and (not found or found.ended ~= 0) then found = lease end
+    if lease.holder == holder then return lease end
   end
-  return found
 end
 
 local function ends(lease)
@@ -108,11 +100,12 @@ local function in_grace(lease)
   return not running(lease) and ends(lease) > now
 end
 
-local function fits(weight, limit, except)
+-- Whether there is room beside the live leases; a holder has none beside one of its own.
+local function fits(weight, limit, holder, except)
   local taken = 0
   for _, lease in ipairs(leases) do
     if lease ~= except and ends(lease) > now then
-      if lease.weight >= lease.limit then return false end
+      if lease.weight >= lease.limit or lease.holder == holder then return false end
       taken = taken + lease.weight
     end
   end
@@ -212,26 +205,31 @@ local function notify(client, mark, holder, after)
   return call('PUBLISH', CHANNEL .. client, after .. ' ' .. mark .. ' ' .. holder) > 0
 end
 
-local function tell_clients_of(holders)
-  local told = {}
-  for _, holder in ipairs(holders) do
-    local waiter = waiter_of(holder)
-    if waiter and not told[waiter.client] then
-      told[waiter.client] = true
-      notify(waiter.client, waiter.mark, '', 0)
-    end
+local function tell_once(told, client, mark)
+  if not told[client] then
+    told[client] = true
+    notify(client, mark, '', 0)
   end
 end
 
 local function tell_everyone()
-  if crowded then tell_clients_of(call('ZRANGEBYSCORE', QUEUE, 0, '+inf')) end
+  if not crowded then return end
+  local told = {}
+  for _, text in ipairs(call('HVALS', WAITERS)) do
+    local parked, mark, client = match(text, '^[^%z]* (%d+)%z([^%z]*)%z([^%z]*)%z')
+    if parked == '0' then tell_once(told, client, mark) end
+  end
 end
 
 local function dismiss_joiners()
   if not crowded then return end
-  local joiners = call('ZRANGEBYSCORE', JOINERS, 1, format('%.0f', ok_token))
-  tell_clients_of(joiners)
-  for _, holder in ipairs(joiners) do dequeue({holder = holder, joiner = true}) end
+  local told = {}
+  for _, holder in ipairs(call('ZRANGEBYSCORE', JOINERS, 1, format('%.0f', ok_token))) do
+    local waiter, lease = waiter_of(holder), lease_of(holder)
+    if waiter then tell_once(told, waiter.client, waiter.mark) end
+    dequeue({holder = holder, joiner = true})
+    if lease and lease.claim then drop(lease) end
+  end
 end
 
 -- Puts a new lease down; the expired ones that no longer fit beside it are gone for good.
@@ -299,7 +297,7 @@ local function serve(asking, checking)
       park(waiter)
     elseif mine and mine.claim then
       at = at + 1
-    elseif not fits(waiter.weight, waiter.limit) then
+    elseif not fits(waiter.weight, waiter.limit, holder) then
       if claimed then notify(waiter.client, waiter.mark, holder, CLAIM) end
       return waiter
     elseif holder ~= asking and waiter.client ~= checking
@@ -318,10 +316,11 @@ end
 -- Takes a holder out of the queue and of any lease or claim; whether there was anything.
 local function leave(holder)
   local waiter, lease = waiter_of(holder), lease_of(holder)
+  local held = lease ~= nil and lease.ended == 0
   if waiter then dequeue(waiter) end
-  if lease and lease.ended == 0 then drop(lease) end
+  if held then drop(lease) end
   serve()
-  return waiter ~= nil or lease ~= nil
+  return waiter ~= nil or held
 end
 
 -- Clients that were here once, each perhaps for a single run, must not add up for ever.
@@ -342,15 +341,9 @@ end
 
 local function close_crowded(last)
   crowd()
-  if #gone > 0 then
-    for _, field in ipairs(gone) do call('HDEL', LEASES, field) end
-  end
+  for _, holder in ipairs(gone) do call('HDEL', LEASES, holder) end
   for _, lease in ipairs(leases) do
-    if lease.dirty then
-      local field = field_of(lease)
-      if lease.field and lease.field ~= field then call('HDEL', LEASES, lease.field) end
-      call('HSET', LEASES, field, write_lease(lease))
-    end
+    if lease.dirty then call('HSET', LEASES, lease.holder, write_lease(lease)) end
   end
   for client, known in pairs(seen) do
     if known and known.dirty then
@@ -360,8 +353,8 @@ local function close_crowded(last)
     end
   end
   call('SET', ROW, format('C%.0f %.0f', token, ok_token) .. '\0' .. audit, 'PX', last)
-  for i = 1, 5 do
-    call('PEXPIRE', ({LEASES, QUEUE, WAITERS, JOINERS, PRESENT})[i], last)
+  for _, name in ipairs({LEASES, QUEUE, WAITERS, JOINERS, PRESENT}) do
+    call('PEXPIRE', name, last)
   end
 end
 
