@@ -142,7 +142,11 @@ class Keeper:
 
     def _end_if_over(self, idle: bool) -> bool:
         with self._lock:
-            if not self._stopping and not (idle and self._moment == NEVER):
+            if self._stopping:
+                # One that came in since this round looked at them is to be done all the same.
+                if self._errands:
+                    return False
+            elif not (idle and self._moment == NEVER):
                 return False
             self._thread = None
             self._moment = NEVER
@@ -196,7 +200,7 @@ class Keeper:
         now = self._hub.clock.monotonic()
         for _ in range(len(self._errands)):
             errand = self._errands.popleft()
-            if errand.at > now:
+            if errand.at > now and not self._stopping:
                 self._errands.append(errand)
                 continue
             self._request(lambda errand=errand: self._run_errand(errand))
