@@ -77,6 +77,8 @@ def test_it_refuses_when_another_has_the_lock(row, column, folder, start):
     told = command[command.index("-E") + 1] if "-E" in command else ("1", "75")[column]
     assert code == int(told)
     assert not (folder / "ran").exists()
+    if "-q" in command:
+        assert child.stderr.read() == ""
 
 
 @pytest.mark.parametrize("column", [0, 1], ids=["flock", "joblock"])
@@ -95,6 +97,23 @@ def test_it_waits_while_another_has_the_lock(row, column, folder, start):
         assert not (folder / "ran").exists()
     assert child.wait(PATIENCE) == 0
     assert (folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("flock -n LOCK sh -c 'exit 3'", 3),
+        ("joblock run KEY -- sh -c 'exit 3'", 3),
+        ("flock", 64),
+        ("joblock run", 64),
+        ("flock -n LOCK no-such", 69),
+        ("joblock run KEY -- no-such", 127),
+        ("flock -n LOCK ./job.lock", 69),
+        ("joblock run KEY -- ./job.lock", 126),
+    ],
+)
+def test_the_exit_codes_are_those_of_the_page(command, code, start):
+    assert start(_command(command)).wait(PATIENCE) == code
 
 
 def test_every_kind_of_line_is_in_the_table():
