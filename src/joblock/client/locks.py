@@ -39,7 +39,8 @@ class BaseLock(Generic[L]):
         levels = self._levels.get(owner)
         if not levels:
             return None
-        return levels[-1] or self._hub.owned[owner, self._request.key].handle()
+        hold = self._hub.owned.get((owner, self._request.key))
+        return levels[-1] or (None if hold is None else hold.handle())
 
     def owned(self) -> bool:
         """Whether this thread or task holds it through this lock, and has not lost it."""
