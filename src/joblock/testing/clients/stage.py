@@ -188,6 +188,11 @@ class Stage:
             pytest.skip("needs a clock that can be turned by hand")
         return clock
 
+    def about(self, seconds: float | None, expected: float) -> bool:
+        """Whether a remaining time is what it should be, less what the test took so far."""
+        slack = self.harness.slack / 1000
+        return seconds is not None and max(0, expected - slack) <= seconds <= expected
+
     def elapse(self, seconds: float) -> None:
         """Let time pass as it does: whatever is due on the way is done on the way."""
         if self._manual is not None:
@@ -242,6 +247,13 @@ class Actor:
     def do(self, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Do a step to its end."""
         return self.start(call, *args, **options).result(PATIENCE)
+
+    def gets(self, lock: Any) -> bool:
+        """Whether it gets that lock at once; if so, it has given it back again."""
+        got: bool = self.do(lock.acquire, timeout=0)
+        if got:
+            self.do(lock.release)
+        return got
 
     def enter(self, block: Any) -> Any:
         """Enter a `with` or `async with`; what it binds."""
