@@ -45,11 +45,12 @@ class Supervisor:
     def run(self, kill_after: float) -> int:
         """Wait for the end of the command; its exit code, or that of a lost lease."""
         self._lease.hold.when_lost(self._inbox.poke)
+        self._look_at_the_lease(kill_after)
         while self._goes_on():
-            self._look_at_the_lease(kill_after)
             for number in self._inbox.wait(self._patience()):
                 self._take(number)
             self._reap()
+            self._look_at_the_lease(kill_after)
         self._terminal.take_back(self._child.pid)
         if self._lost:
             return LOST
