@@ -184,6 +184,14 @@ class Rows(Protocol):
         """Waiters that are not parked, oldest first; they may be dropped or parked on the way."""
         ...
 
+    def joiners(self, token: int) -> list[Waiter]:
+        """Those in the queue that joined a run up to that one, oldest first."""
+        ...
+
+    def clients(self) -> list[str]:
+        """The clients that have a waiter in the queue, each once."""
+        ...
+
     def enqueue(self, waiter: Waiter) -> None:
         """Keep a waiter, new or changed."""
         ...
@@ -566,7 +574,7 @@ def _someone_waits(rows: Rows) -> bool:
 
 
 def _dismiss_joiners(rows: Rows) -> None:
-    joiners = [waiter for waiter in rows.queue() if waiter.join and waiter.join <= rows.ok_token]
+    joiners = rows.joiners(rows.ok_token)
     for waiter in joiners:
         rows.dequeue(waiter)
         lease = _lease_of(rows, waiter.holder)
@@ -577,5 +585,4 @@ def _dismiss_joiners(rows: Rows) -> None:
 
 
 def _tell_everyone(rows: Rows) -> None:
-    for client in dict.fromkeys(waiter.client for waiter in rows.queue()):
-        rows.notices.append(Notice(client, rows.key))
+    rows.notices.extend(Notice(client, rows.key) for client in rows.clients())

@@ -91,6 +91,8 @@ class _Key:
 
     def drop(self, lease: Lease) -> None:
         self.held.remove(lease)
+        if not self.held:
+            self.vacated_at = self.room.now().ms
 
     def waiter(self, holder: str) -> Waiter | None:
         return self.waiters.get(holder)
@@ -103,6 +105,12 @@ class _Key:
             # It may have been parked or dropped meanwhile, and then the next one stands here.
             if at < len(self.line) and self.line[at] is waiter:
                 at += 1
+
+    def joiners(self, token: int) -> list[Waiter]:
+        return [waiter for waiter in self.line if waiter.join and waiter.join <= token]
+
+    def clients(self) -> list[str]:
+        return list(dict.fromkeys(waiter.client for waiter in self.line))
 
     def enqueue(self, waiter: Waiter) -> None:
         self.dequeue(waiter)
@@ -346,12 +354,8 @@ def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
 
 
 def _forget_if_free(room: _Room, key: _Key) -> None:
-    if key.held:
-        return
-    if key.waiters or key.ok_token:
-        # A joiner that was dismissed has yet to ask how the run ended; a purge comes later.
-        key.vacated_at = room.now().ms
-    else:
+    # A joiner that was dismissed has yet to ask how the run ended; a purge comes later.
+    if not key.held and not key.waiters and not key.ok_token:
         _forget(room, key)
 
 

@@ -43,7 +43,7 @@ _EXTEND = _RENEW.replace("= ?5", "= max(expires_at, ?5)")
 
 _FREED = Released(freed=True)
 _RENEWED = Refreshed((True,), (False,))
-_make: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_make: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def attempt(file: LeaseFile, op: object) -> Any:

@@ -57,6 +57,12 @@ _LINE = f"""
 SELECT {_WAITER} FROM waiters
 WHERE key = ? AND parked_at = 0 AND (arrival, holder) > (?, ?)
 ORDER BY arrival, holder LIMIT ?"""
+_JOINERS = f"""
+SELECT {_WAITER} FROM waiters
+WHERE key = ? AND parked_at = 0 AND joined IS NOT NULL AND joined BETWEEN 1 AND ?
+ORDER BY arrival, holder"""
+_NEXT_CLIENT = """
+SELECT min(client) FROM waiters WHERE key = ? AND client > ? AND parked_at = 0"""
 _SAVE_WAITER = f"""
 INSERT OR REPLACE INTO waiters (key, {_WAITER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _DROP_WAITER = "DELETE FROM waiters WHERE key = ? AND holder = ?"
@@ -216,12 +222,27 @@ class KeyRows:
             rows = self._work.con.execute(_LINE, (self.key, arrival, holder, size)).fetchall()
             for row in rows:
                 holder, arrival = row[0], row[2]
-                # What was done to one since these rows were read is known of the object only.
-                waiter = self._known[holder] if holder in self._known else self._meet(row)
+                waiter = self._meet(row)
                 if waiter is not None and not waiter.parked:
                     yield waiter
             more = len(rows) == size
             size = min(size * 4, 500)
+
+    def joiners(self, token: int) -> list[Waiter]:
+        if not self._waiters:
+            return []
+        rows = self._work.con.execute(_JOINERS, (self.key, token))
+        return [waiter for row in rows if (waiter := self._meet(row)) is not None]
+
+    def clients(self) -> list[str]:
+        found: list[str] = []
+        client = "" if self._waiters else None
+        while client is not None:
+            # From one client to the next, however many waiters each has.
+            [(client,)] = self._work.con.execute(_NEXT_CLIENT, (self.key, client))
+            if client is not None:
+                found.append(client)
+        return found
 
     def everyone(self) -> list[Waiter]:
         """The waiters in line and the parked ones, for a reader."""
@@ -272,9 +293,11 @@ class KeyRows:
     def strike(self, client: str) -> None:
         self._work.strike(client)
 
-    def _meet(self, row: Row) -> Waiter:
-        waiter = self._known[row[0]] = _waiter(row)
-        return waiter
+    def _meet(self, row: Row) -> Waiter | None:
+        """One object for each waiter: what was done to it since the row was read is known of it."""
+        if row[0] not in self._known:
+            self._known[row[0]] = _waiter(row)
+        return self._known[row[0]]
 
 
 def _lease(row: Row, token: int) -> Lease:

@@ -59,7 +59,8 @@ CREATE TABLE waiters (
     PRIMARY KEY (key, holder)
 ) WITHOUT ROWID;
 
-CREATE UNIQUE INDEX waiters_in_line ON waiters (key, arrival, holder) WHERE parked_at = 0;
+CREATE INDEX waiters_in_line ON waiters (key, arrival, holder) WHERE parked_at = 0;
+CREATE INDEX waiters_by_client ON waiters (key, client) WHERE parked_at = 0;
 CREATE INDEX waiters_joining ON waiters (key, joined) WHERE parked_at = 0 AND joined IS NOT NULL;
 
 -- Clients that wait for something, one row each however many waiters they have.

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import stat
 import threading
 import time
 import weakref
+
+# The public modules, socket and hashlib, take 10 ms and more to load, and that is while the next in
+# line waits for the first notice this process sends.
+from _blake2 import blake2b
+from _socket import AF_UNIX, MSG_DONTWAIT, SHUT_RDWR, SOCK_DGRAM, socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
 
 from joblock.store.contract import Deliver
 from joblock.store.ops import CLAIM_MS, Notice
@@ -51,9 +54,10 @@ class Sockets:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        self.trouble = ""
         self._prefix = ""
         self._descriptor = -1
-        self._sender: socket.socket | None = None
+        self._sender: socket | None = None
         self._late = _Late(self._send)
         self._ears: weakref.WeakSet[Ear] = weakref.WeakSet()
 
@@ -94,7 +98,7 @@ class Sockets:
                     _make(path, owner)
                 self._descriptor = _open_private(path, owner)
             except OSError as error:
-                logger("store").debug("no notices by way of %s: %s", path, error)
+                self.trouble = str(error)
                 return ""
             if len(os.fsencode(path)) <= LONGEST_PREFIX:
                 self._forget()
@@ -102,6 +106,7 @@ class Sockets:
             elif os.path.isdir(f"/proc/self/fd/{self._descriptor}"):
                 self._prefix = f"/proc/self/fd/{self._descriptor}/"
             else:
+                self.trouble = f"the path of {path} is too long for a socket"
                 self._forget()
             return self._prefix
 
@@ -147,8 +152,8 @@ class Sockets:
                 return False
             self.find()  # the directory may have been deleted and made anew
             return self._post(client, payload, again=False)
-        except OSError as error:
-            logger("store").debug("a notice for %s is lost: %s", client, error)
+        except OSError:
+            pass  # lost, as any notice may be
         return True
 
     def _send(self, address: str, payload: bytes) -> None:
@@ -169,7 +174,7 @@ class Ear:
         self._client = client
         self._deliver = deliver
         self._connected = connected
-        self._socket: socket.socket | None = None
+        self._socket: socket | None = None
         self._address = ""
         self._inode = 0
         self._over = threading.Event()
@@ -192,9 +197,9 @@ class Ear:
         if bound is not None:
             # Wakes the thread; the datagram is for systems where the shutdown does not.
             with contextlib.suppress(OSError):
-                bound.sendto(b"", socket.MSG_DONTWAIT, self._address)
+                bound.sendto(b"", MSG_DONTWAIT, self._address)
             with contextlib.suppress(OSError):
-                bound.shutdown(socket.SHUT_RDWR)
+                bound.shutdown(SHUT_RDWR)
             if _inode_of(self._address) == self._inode:
                 _unlink(self._address)
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -209,6 +214,7 @@ class Ear:
     def _bind(self) -> bool:
         """Take the client's address; who listened there before under the same name is out."""
         if not self._sockets.find(make=True):
+            self._tell_deaf(self._sockets.trouble)
             return False
         address = self._sockets.address(self._client)
         bound = _datagram_socket()
@@ -217,16 +223,19 @@ class Ear:
             _unlink(address)
             bound.bind(address)
         except OSError as error:
-            logger("store").warning(
-                "%s cannot listen for notices and asks the store now and then instead: %s",
-                self._client,
-                error,
-            )
+            self._tell_deaf(str(error))
             bound.close()
             return False
         self._address, self._inode = address, _inode_of(address)
         self._socket = bound
         return True
+
+    def _tell_deaf(self, why: str) -> None:
+        logger("store").info(
+            "%s cannot listen for notices and asks the store now and then instead: %s",
+            self._client,
+            why,
+        )
 
     def _run(self) -> None:
         _remove_stale(os.path.dirname(self._address))
@@ -243,7 +252,7 @@ class Ear:
         if bound is not None:
             bound.close()
 
-    def _hear(self, bound: socket.socket) -> None:
+    def _hear(self, bound: socket) -> None:
         try:
             payload = bound.recv(LONGEST_DATAGRAM)
         except TimeoutError:
@@ -253,7 +262,7 @@ class Ear:
             if not self._over.is_set():
                 self._tell(lambda notice=notice: self._deliver(notice))
 
-    def _look(self, bound: socket.socket) -> None:
+    def _look(self, bound: socket) -> None:
         """See that the socket still has its name: without it, senders take the client for dead."""
         inode = _inode_of(self._address)
         if inode != self._inode:
@@ -334,8 +343,8 @@ def _unpack(client: str, payload: bytes) -> Iterator[Notice]:
         yield Notice(client, key, holder, int(after))
 
 
-def _datagram_socket() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+def _datagram_socket() -> socket:
+    return socket(AF_UNIX, SOCK_DGRAM)
 
 
 def _owner(file: str) -> int:
@@ -379,15 +388,20 @@ def _unlink(path: str) -> None:
 
 def _remove_stale(directory: str) -> None:
     """Remove the sockets that processes left behind which had no time to."""
-    with (
-        contextlib.suppress(OSError),
-        os.scandir(directory) as entries,
-        _datagram_socket() as probe,
-    ):
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             found = entry.stat(follow_symlinks=False)
-            if stat.S_ISSOCK(found.st_mode) and time.time() - found.st_mtime > STALE:
-                try:
-                    probe.connect(entry.path)
-                except ConnectionRefusedError:
-                    _unlink(entry.path)
+            old = time.time() - found.st_mtime > STALE
+            if old and stat.S_ISSOCK(found.st_mode) and _is_dead(entry.path):
+                _unlink(entry.path)
+
+
+def _is_dead(address: str) -> bool:
+    probe = _datagram_socket()
+    try:
+        probe.connect(address)
+    except ConnectionRefusedError:
+        return True
+    finally:
+        probe.close()
+    return False
