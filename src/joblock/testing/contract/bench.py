@@ -88,7 +88,7 @@ class Bench:
     def __init__(self, harness: StoreHarness, *, through_loop: bool) -> None:
         self.harness = harness
         self.mark = uuid.uuid4().hex
-        self._through_loop = through_loop
+        self.through_loop = through_loop
         self._loop: LoopThread | None = None
         self._closing: list[Callable[[], object]] = []
         self.store = self.open()
@@ -103,7 +103,7 @@ class Bench:
 
     def driver_of(self, store: Store) -> Driver:
         """A driver of that store, of the kind that this run of the test is about."""
-        if not self._through_loop:
+        if not self.through_loop:
             return store.driver()
         driver = AsyncThroughThread(self.loop, store)
         self._closing.append(driver.close)
@@ -136,7 +136,7 @@ class Bench:
         seconds = ms / 1000
         if seconds > self.harness.longest:
             pytest.skip(f"needs {seconds} s to pass on the store's clock")
-        if seconds > SLOW and self._through_loop and self.harness.slack:
+        if seconds > SLOW and self.through_loop and self.harness.slack:
             pytest.skip(f"needs {seconds} s of real time, spent through the blocking driver only")
         self.harness.elapse(seconds)
 

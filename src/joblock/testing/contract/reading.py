@@ -170,6 +170,17 @@ class Reading(Contract):
         key.driver.call(Purge(idle=600_000))
         assert key.check("J").ok_token == token
 
+    def test_purge_leaves_alone_a_waiter_that_has_just_missed_its_claim(self, key: Key) -> None:
+        key.grant("A")
+        first = key.wait("W", ttl=key.short).arrival
+        key.release("A")
+        key.elapse(key.short)
+        key.check("somebody")
+        key.driver.call(Purge(idle=600_000))
+        key.grant("B")
+        assert key.wait("W").arrival == first
+        assert key.leave("W")
+
     def test_purge_leaves_an_expired_lease_its_holder_may_still_refresh(self, key: Key) -> None:
         key.needs_expired()
         key.grant("A", ttl=key.short)
