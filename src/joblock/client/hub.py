@@ -164,6 +164,10 @@ class Hub:
             )
         return hold
 
+    def expect(self, hold: Hold) -> None:
+        """Look after a hold in time: it may be due, or end, sooner than before."""
+        self.keeper.expect(min(hold.deadline, hold.due))
+
     def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
         """Whether the calling thread or task holds, exclusively, what it is about to wait for."""
         hold = self.owned.get((self.waker.owner(), request.key))

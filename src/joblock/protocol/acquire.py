@@ -72,6 +72,10 @@ class Desk(Protocol):
         """Begin to keep a lease."""
         ...
 
+    def expect(self, hold: Hold) -> None:
+        """Look after a hold in time: it may be due, or end, sooner than before."""
+        ...
+
     def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
         """Whether the very caller holds what it is about to wait for."""
         ...
@@ -102,6 +106,10 @@ class Desk(Protocol):
 
     def collected(self, hold: Hold) -> None:
         """Nobody can release that hold any more: do so behind everybody's back."""
+        ...
+
+    def lose(self, hold: Hold, reason: str) -> None:
+        """A lease is lost: tell whoever wants to know, and give it back as far as possible."""
         ...
 
     def tell_loss(self, hold: Hold) -> None:
@@ -351,11 +359,14 @@ def refresh(desk: Desk, hold: Hold, ttl: int) -> Flow[None]:
         raise hold.loss()
     hold.extend(ttl)
     sent = desk.clock.monotonic()
-    reply = yield Refresh((hold.renewal(sent),), extend_only=False)
-    if reply.renewed[0]:
-        hold.reset(sent)
-    else:
-        hold.lose("refused")
+    try:
+        reply = yield Refresh((hold.renewal(sent),), extend_only=False)
+        if reply.renewed[0]:
+            hold.reset(sent)
+        else:
+            desk.lose(hold, "refused")
+    finally:
+        desk.expect(hold)
     if not hold.held:
         raise hold.loss()
 

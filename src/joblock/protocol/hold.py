@@ -113,7 +113,8 @@ class Hold:
     def extend(self, ttl: int) -> None:
         """Live by another ttl (milliseconds) from the next renewal on, which is due now."""
         self.ttl = ttl / 1000
-        self.due = self.clock.monotonic()
+        if self.renew:
+            self.due = self.clock.monotonic()
 
     def reset(self, sent: float) -> None:
         """As `renewed`, for an explicit refresh, which may also bring the deadline forward."""
