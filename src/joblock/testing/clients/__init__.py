@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{part.name}" for part in pkgutil.iter_modules(__path__))
 )
 
+from joblock.testing.clients.holding import Holding  # noqa: E402
 from joblock.testing.clients.locking import Locking  # noqa: E402
 from joblock.testing.clients.running import Running  # noqa: E402
 from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
@@ -30,5 +31,5 @@ from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
 __all__ = ["ClientContract", "ClientScenarios", "Stage"]
 
 
-class ClientContract(Running, Locking):
+class ClientContract(Running, Locking, Holding):
     """Everything that both clients promise; see the module."""

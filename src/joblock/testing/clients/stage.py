@@ -190,8 +190,8 @@ class Stage:
 
     def about(self, seconds: float | None, expected: float) -> bool:
         """Whether a remaining time is what it should be, less what the test took so far."""
-        slack = self.harness.slack / 1000
-        return seconds is not None and max(0, expected - slack) <= seconds <= expected
+        slack, tick = self.harness.slack / 1000, 1e-6
+        return seconds is not None and expected - slack - tick <= seconds <= expected + tick
 
     def elapse(self, seconds: float) -> None:
         """Let time pass as it does: whatever is due on the way is done on the way."""
