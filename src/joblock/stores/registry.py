@@ -42,9 +42,23 @@ def _redis_client(client: Any) -> Store:
     return RedisStore(client)
 
 
+def _postgres(url: str) -> Store:
+    from joblock.stores.postgres import PostgresStore
+
+    return PostgresStore.from_url(url)
+
+
+def _psycopg_pool(pool: Any) -> Store:
+    from joblock.stores.postgres import PostgresStore
+
+    return PostgresStore.from_pool(pool)
+
+
 _SCHEMES: dict[str, Callable[[str], Any]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
     "redis": _redis,
     "rediss": _redis,
     "redis+unix": _redis,
@@ -60,6 +74,7 @@ _SCHEMES: dict[str, Callable[[str], Any]] = {
 # Objects of other libraries that mean a store, told by the package of their class or of one it
 # derives from, so that no library has to be imported to ask.
 _OBJECTS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("psycopg_pool", _psycopg_pool),
     ("redis", _redis_client),
     ("valkey", _redis_client),
 ]

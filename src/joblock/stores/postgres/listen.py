@@ -1,0 +1,125 @@
+"""One client's ear: a thread with a connection of its own that LISTENs on the client's channel.
+
+It reconnects by itself. Behind a pooler LISTEN is lost on the server connection that happened to
+run it; the process id that the server reports then differs from the one that the connection was
+told, so the ear knows that it would be deaf, and the client polls.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from joblock.store.contract import Deliver
+from joblock.store.ops import Notice
+from joblock.values.log import logger
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+
+
+class Ear:
+    """See `joblock.store.contract.Subscription`."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        client: str,
+        channel: str,
+        deliver: Deliver,
+        connected: Callable[[], None],
+        key_behind: Callable[[str], str],
+        *,
+        trusted: bool,
+    ) -> None:
+        self.listening = False
+        self._connect = connect
+        self._client = client
+        self._channel = channel
+        self._deliver = deliver
+        self._connected = connected
+        self._key_behind = key_behind
+        self._trusted = trusted
+        self._closing = False
+        self._connection: Any = None
+        self._wake_read, self._wake_write = os.pipe()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="joblock-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.listening = False
+        self._closing = True
+        if self._pid != os.getpid():
+            return  # the thread, and its pipe, are the parent's
+        if self._thread.is_alive():
+            os.write(self._wake_write, b"x")
+            if self._thread is not threading.current_thread():
+                self._thread.join(1.0)
+
+    def _run(self) -> None:
+        pause, told = FIRST_PAUSE, False
+        try:
+            while not self._closing:
+                try:
+                    heard = self._listen()
+                except Exception as error:  # noqa: BLE001 - whatever it is, it may pass
+                    heard = True
+                    if not told:
+                        told = True
+                        logger("wait").warning(
+                            "no notices for now, waiters are looked after by polling: %s", error
+                        )
+                if self.listening:
+                    self.listening, pause, told = False, FIRST_PAUSE, False
+                if not heard:
+                    return
+                if not self._closing:
+                    select.select([self._wake_read], [], [], pause)
+                    pause = min(LONGEST_PAUSE, pause * 2)
+        finally:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _listen(self) -> bool:
+        """Hear until the connection breaks or the ear is closed; False if it would be deaf."""
+        connection = self._connection = self._connect()
+        try:
+            row = connection.execute("select pg_backend_pid()").fetchone()
+            if not self._trusted and row[0] != connection.pgconn.backend_pid:
+                logger("wait").info(
+                    "connected through a pooler, which cannot carry notices: waiters poll; give "
+                    "listen_url= with a direct URL to have them woken"
+                )
+                return False
+            connection.execute(f'LISTEN "{self._channel}"')
+            self.listening = True
+            self._connected()
+            self._hear(connection.pgconn)
+        finally:
+            self.listening = self.listening and not self._closing
+            self._connection = None
+            connection.close()
+        return True
+
+    def _hear(self, pg: Any) -> None:
+        poll = select.poll()
+        poll.register(pg.socket, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while not self._closing:
+            # Notices that came along with the reply to LISTEN are there before any poll.
+            while (notify := pg.notifies()) is not None:
+                self._tell(notify.extra.decode())
+            poll.poll()
+            if not self._closing:
+                pg.consume_input()
+
+    def _tell(self, payload: str) -> None:
+        try:
+            after, mark, holder = payload.split(" ", 2)
+            self._deliver(Notice(self._client, self._key_behind(mark), holder, int(after)))
+        except Exception:  # noqa: BLE001 - one bad notice must not cost the others
+            logger("wait").exception("a notice could not be taken in")

@@ -1,0 +1,98 @@
+"""The PostgreSQL store: what it is made of, and what it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from joblock.store.contract import Abilities, Deliver
+from joblock.stores.postgres.connect import Place, place_of_pool, place_of_url, read_url
+from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
+from joblock.stores.postgres.faults import Manner
+from joblock.stores.postgres.listen import Ear
+from joblock.stores.postgres.statements import Statements, ear
+
+if TYPE_CHECKING:
+    from joblock.stores.postgres.aio import AsyncDriver
+    from joblock.stores.postgres.sync import SyncDriver
+
+
+class PostgresStore:
+    """Leases in a PostgreSQL database; see the package."""
+
+    abilities = Abilities()
+
+    def __init__(
+        self, place: Place, *, schema: str | None = None, listen_url: str | None = None
+    ) -> None:
+        self.url = place.name
+        self.schema = DEFAULT_SCHEMA if schema is None else schema
+        self.statements = Statements(quoted(self.schema))
+        self.manner = Manner(place.name, quoted(self.schema))
+        self._place = place
+        self._ear_place = place if listen_url is None else place_of_url(listen_url)
+        self._trusted = listen_url is not None
+        self._driver: SyncDriver | None = None
+        self._async_drivers: WeakSet[AsyncDriver] = WeakSet()
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, schema: str | None = None, listen_url: str | None = None
+    ) -> PostgresStore:
+        """A store by its URL; arguments win over the URL's own ``schema`` and ``listen_url``."""
+        read = read_url(url)
+        return cls(
+            place_of_url(read.conninfo),
+            schema=schema or read.schema,
+            listen_url=listen_url or read.listen_url,
+        )
+
+    @classmethod
+    def from_pool(
+        cls, pool: Any, *, schema: str | None = None, listen_url: str | None = None
+    ) -> PostgresStore:
+        """A store in the database of a psycopg_pool pool, connected with that pool's settings."""
+        return cls(place_of_pool(pool), schema=schema, listen_url=listen_url)
+
+    def driver(self) -> SyncDriver:
+        """The blocking driver."""
+        from joblock.stores.postgres.sync import SyncDriver
+
+        if self._driver is None:
+            self._driver = SyncDriver(
+                self._place.connect, self.statements, self.manner, self.schema
+            )
+        return self._driver
+
+    def async_driver(self) -> AsyncDriver:
+        """A driver for the running event loop."""
+        from joblock.stores.postgres.aio import AsyncDriver
+
+        driver = AsyncDriver(self._place.connect_async, self.statements, self.manner, self.schema)
+        self._async_drivers.add(driver)
+        return driver
+
+    def subscribe(self, client: str, deliver: Deliver, connected: Callable[[], None]) -> Ear:
+        """Hear a client's notices, in a thread of its own."""
+        return Ear(
+            self._ear_place.connect,
+            client,
+            f"joblock:{ear(client)}",
+            deliver,
+            connected,
+            self.statements.key_behind,
+            trusted=self._trusted,
+        )
+
+    def after_fork(self) -> None:
+        """Leave the parent's connections alone."""
+        if self._driver is not None:
+            self._driver.after_fork()
+        for driver in tuple(self._async_drivers):
+            driver.after_fork()
+
+    def close(self) -> None:
+        """Hang up; a later call connects again. Event loops close their own (`aclose`)."""
+        if self._driver is not None:
+            self._driver.close()

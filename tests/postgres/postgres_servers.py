@@ -1,0 +1,144 @@
+"""Real servers for the tests: PostgreSQL and PgBouncer on free ports, stopped by their own pid."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+READY = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def binary(name: str) -> str:
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    path = str(found[0]) if found else shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    assert path, f"{name} is missing: apt-get install postgresql pgbouncer"
+    return path
+
+
+def account() -> pwd.struct_passwd | None:
+    """Both servers refuse to run as root."""
+    return pwd.getpwnam("postgres") if os.getuid() == 0 else None
+
+
+class Process:
+    """A server process with a folder of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="joblock-pg-"))
+        self.port = free_port()
+        self.who = account()
+        if self.who is not None:
+            os.chown(self.folder, self.who.pw_uid, self.who.pw_gid)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        who = self.who
+        as_whom = (
+            {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []} if who is not None else {}
+        )
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **as_whom)
+
+    def wait_until_ready(self, url: str) -> None:
+        end = time.monotonic() + READY
+        while True:
+            try:
+                psycopg.connect(url, connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                log = (self.folder / "log").read_text(errors="replace")
+                assert time.monotonic() < end, f"the server did not start:\n{log}"
+                assert self.process is not None
+                assert self.process.poll() is None, f"the server ended:\n{log}"
+                time.sleep(0.02)
+
+    def end(self, how: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(READY)
+            self.process = None
+
+    def remove(self) -> None:
+        self.end(signal.SIGINT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Server(Process):
+    """PostgreSQL. Without fsync unless said: nothing here survives a power cut anyway."""
+
+    def __init__(self, *, fsync: bool = False, **settings: str) -> None:
+        super().__init__()
+        self.settings = {"fsync": "on" if fsync else "off", "max_connections": "200", **settings}
+        made = self.spawn(
+            binary("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "postgres",
+            "--no-sync", "-E", "UTF8", "--locale=C.UTF-8",
+        )  # fmt: skip
+        assert made.wait(READY) == 0, (self.folder / "log").read_text()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self.url_of("postgres")
+
+    def url_of(self, role: str, database: str = "postgres") -> str:
+        return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
+
+    def start(self, *, wait: bool = True) -> None:
+        options = [f"--{name}={value}" for name, value in self.settings.items()]
+        self.process = self.spawn(
+            binary("postgres"), "-D", str(self.folder / "data"), "-h", "127.0.0.1",
+            "-p", str(self.port), "-k", "", *options,
+        )  # fmt: skip
+        if wait:
+            self.wait_until_ready(self.url)
+
+    def stop(self) -> None:
+        """A fast shutdown: open transactions are rolled back."""
+        self.end(signal.SIGINT)
+
+    def crash(self) -> None:
+        """An immediate shutdown, as in a power cut of the process."""
+        self.end(signal.SIGQUIT)
+
+    def run(self, *statements: str) -> list[tuple[object, ...]]:
+        """Run SQL as the superuser; the rows of the last statement."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.cursor()
+            for statement in statements:
+                cursor.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+
+class Bouncer(Process):
+    """PgBouncer in transaction mode before a server."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        config = self.folder / "pgbouncer.ini"
+        config.write_text(
+            "[databases]\n"
+            f"* = host=127.0.0.1 port={server.port} user=postgres\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\n"
+            "auth_type = any\npool_mode = transaction\nmax_client_conn = 500\n"
+            "default_pool_size = 5\nignore_startup_parameters = extra_float_digits\n"
+        )
+        config.chmod(0o644)
+        self.process = self.spawn(binary("pgbouncer"), str(config))
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self.wait_until_ready(self.url)
