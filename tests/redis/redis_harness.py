@@ -23,11 +23,11 @@ class RedisHarness(StoreHarness):
 
     longest = 3.0
 
-    def __init__(self, make: Any) -> None:
-        self.make_store = make
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def make_store(self) -> RedisStore:
-        raise NotImplementedError
+        return RedisStore.from_url(self._url)
 
 
 class TurnedHarness(ManualHarness):

@@ -1,4 +1,4 @@
-"""The Redis store keeps the contract: on Redis and Valkey, one server, a cluster, by clients."""
+"""The Redis store keeps the contract: on Redis and Valkey, one server and a cluster."""
 
 from __future__ import annotations
 
@@ -7,29 +7,79 @@ from joblock.store.ops import Purge
 from joblock.stores.redis import RedisStore
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
+from joblock.testing.clients import ClientContract
+from joblock.testing.model import ModelContract
 from redis_harness import RedisHarness, TurnedHarness
 
 
 class RedisContract(StoreContract):
     """What is different here: rows carry their own end, and no purge is needed."""
 
-    def test_purge_deletes_what_has_been_vacant_for_long(self, key, redis_server):
+    def test_purge_deletes_what_has_been_vacant_for_long(self, key):
         key.grant("A")
         key.release("A")
         assert key.driver.call(Purge(batch=500, idle=1)) == 0
-        remaining = redis_server.ask("PTTL", row_name(key.name))
-        assert FLOOR_MS - 5_000 < remaining <= FLOOR_MS
+        assert FLOOR_MS - 5_000 < milliseconds_left(key) <= FLOOR_MS
 
 
-class TestOnRedis(RedisContract):
-    @pytest.fixture
-    def harness(self, redis_server):
-        return RedisHarness(lambda: RedisStore.from_url(redis_server.url))
+def milliseconds_left(key) -> int:
+    """How soon the server forgets a key's row."""
+    from redis import Redis
+    from redis.cluster import RedisCluster
+
+    url = key.store.url.replace("redis+cluster", "redis")
+    client = RedisCluster.from_url(url) if url != key.store.url else Redis.from_url(url)
+    with client:
+        return client.pttl(row_name(key.name))
 
 
-class TestOnRedisByTheHour(RedisContract):
+class TestRedisByTheHour(RedisContract):
     """The real scripts, with a clock turned by hand: what takes long, and exact times."""
 
+    @pytest.fixture
+    def harness(self, redis_server, monkeypatch):
+        return TurnedHarness(redis_server, monkeypatch)
+
+
+class TestValkeyByTheHour(RedisContract):
+    @pytest.fixture
+    def harness(self, valkey_server, monkeypatch):
+        return TurnedHarness(valkey_server, monkeypatch)
+
+
+class TestRedisIsTheMachine(ModelContract):
+    examples = 25
+    steps = 30
+
+    @pytest.fixture
+    def harness(self, redis_server, monkeypatch):
+        return TurnedHarness(redis_server, monkeypatch)
+
+
+class TestValkeyIsTheMachine(ModelContract):
+    examples = 10
+    steps = 30
+
+    @pytest.fixture
+    def harness(self, valkey_server, monkeypatch):
+        return TurnedHarness(valkey_server, monkeypatch)
+
+
+class TestCluster(RedisContract):
+    """On the servers' own clock, and through three nodes."""
+
+    @pytest.fixture
+    def harness(self, cluster):
+        return RedisHarness(cluster.url)
+
+
+class TestClientsOnRedis(ClientContract):
+    @pytest.fixture
+    def harness(self, redis_server):
+        return RedisHarness(redis_server.url)
+
+
+class TestClientsByTheHour(ClientContract):
     @pytest.fixture
     def harness(self, redis_server, monkeypatch):
         return TurnedHarness(redis_server, monkeypatch)
