@@ -230,8 +230,11 @@ def acquire(rows: Rows, now: Now, op: Acquire) -> AcquireReply:
                 rows.dequeue(waiter)
             return Joined(rows.ok_token)
         epoch = rows.report(op.queue.client, now.ms, now.ms + PRESENCE_MS, op.queue.listening)
-        if waiter is not None and waiter.parked:
-            _unpark(rows, waiter)
+        if waiter is not None:
+            # A holder's name may outlive its process: whoever asks last is the one to be told.
+            waiter.client = op.queue.client
+            if waiter.parked:
+                _unpark(rows, waiter)
     head = serve(rows, now, asking=op.holder)
     mine = _lease_of(rows, op.holder)
     if mine is not None and mine.claim:

@@ -166,6 +166,20 @@ class Queue(Contract):
         assert key.wait("V").arrival > 1_000
         assert key.line() == ["W", "V"]
 
+    def test_a_waiter_that_asks_from_another_client_keeps_its_place_and_is_looked_for_there(
+        self, key: Key
+    ) -> None:
+        """A process died and another one runs under the same holder."""
+        key.grant("A")
+        first = key.wait("W", client="dead").arrival
+        key.wait("V", client="dead")
+        assert key.wait("W", client="live").arrival == first
+        key.release("A")
+        assert key.check("dead").claimed == ()
+        assert key.check("live").claimed == ("W",)
+        key.strike("W")
+        assert key.check("dead").claimed == ("V",)
+
     def test_a_last_try_without_queueing_keeps_the_place(self, key: Key) -> None:
         held_with_line(key, "W", "V")
         key.refuse("W")
