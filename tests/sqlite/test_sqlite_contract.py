@@ -1,24 +1,14 @@
-"""The SQLite store keeps what every store promises."""
+"""The SQLite store keeps the contract."""
 
-from pathlib import Path
+from __future__ import annotations
 
 import pytest
+from sqlite_harness import SqliteHarness
 
-from joblock.store.contract import Store
-from joblock.stores.sqlite import SqliteStore
-from joblock.testing.contract import ManualHarness, StoreContract
-
-
-class SqliteHarness(ManualHarness):
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def make_store(self) -> Store:
-        return SqliteStore(self.path, clock=self.clock)
+from joblock.testing import StoreContract
 
 
 class TestSqliteStore(StoreContract):
     @pytest.fixture
     def harness(self, tmp_path):
-        return SqliteHarness(tmp_path / "leases.db")
+        return SqliteHarness(tmp_path)

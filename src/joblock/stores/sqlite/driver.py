@@ -23,9 +23,10 @@ from joblock.values.errors import StoreError
 from joblock.values.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from joblock.store.ops import Strike
     from joblock.stores.sqlite.operations import Letter
     from joblock.stores.sqlite.store import SqliteStore
 
@@ -59,8 +60,7 @@ class SqliteDriver:
         except sqlite3.Error as error:
             reply, letters = self._insist(op, error)
         if letters:
-            for strike in self._store.post(letters):
-                self.strike(strike)
+            self.pass_over(self._store.post(letters))
         return reply
 
     def decide(self, op: Any) -> tuple[Any, Sequence[Letter]]:
@@ -72,12 +72,20 @@ class SqliteDriver:
         finally:
             file.turns.append(turn)
 
-    def strike(self, op: Any) -> None:
-        """Pass over a waiter whose client is dead; if that fails its claim lapses all the same."""
-        try:
-            self.call(op)
-        except StoreError as error:
-            logger("store").info("could not pass over a dead waiter of %r: %s", op.key, error)
+    def pass_over(self, strikes: Iterable[Strike]) -> None:
+        """Hand on what was handed to the dead. Where that fails their claims lapse by themselves."""
+        waiting = list(strikes)
+        while waiting:
+            strike = waiting.pop()
+            try:
+                try:
+                    _, letters = self.decide(strike)
+                except sqlite3.Error as error:
+                    _, letters = self._insist(strike, error)
+            except StoreError as error:
+                logger("store").info("a dead waiter of %r keeps its claim: %s", strike.key, error)
+            else:
+                waiting += self._store.post(letters)
 
     def _insist(self, op: Any, error: sqlite3.Error) -> tuple[Any, Sequence[Letter]]:
         """Do ``op`` once others are out of the way."""
@@ -140,9 +148,9 @@ class AsyncSqliteDriver:
             here, reply, letters = False, None, ()
         if not here:
             return await self._hop(op)
-        if letters:
-            for strike in self._store.post(letters):
-                self._store.executor().submit(self._threads.strike, strike)
+        strikes = self._store.post(letters) if letters else ()
+        if strikes:
+            self._store.executor().submit(self._threads.pass_over, strikes)
         return reply
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:

@@ -12,11 +12,13 @@ at need on either side. One that is inherited all the same is kept, untouched, f
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sqlite3
 import threading
 import time
 import weakref
+from collections.abc import Generator
 
 from joblock.store.machine import Now
 from joblock.stores.sqlite import place
@@ -105,17 +107,6 @@ class LeaseFile:
                     self._renew_turn()
             raise Occupied(f"another thread is using {self.path}") from None
 
-    def await_turn(self, patience: float) -> _Turn:
-        """The same, but it may take a while."""
-        give_up = time.monotonic() + patience
-        while True:
-            try:
-                return self.take()
-            except Occupied:
-                if time.monotonic() >= give_up:
-                    raise
-            time.sleep(FIRST_PAUSE)
-
     @property
     def is_open(self) -> bool:
         """Whether there is a connection."""
@@ -133,7 +124,7 @@ class LeaseFile:
         con = self._con
         if con is not None and self.now().ms < self.look_at:
             return con
-        if con is not None and self._identity != place.identity(self._real):
+        if con is not None and self._identity != place.identity(self.path):
             logger("store").warning(
                 "the lease file %s was moved, deleted or replaced while in use; from now on leases "
                 "are in what is there now, and those held before are lost",
@@ -152,23 +143,17 @@ class LeaseFile:
 
     def failed(self, error: sqlite3.Error) -> StoreError:
         """What to raise for an error that is no busy file; opened anew it may be understood."""
-        turn = self.await_turn(PATIENCE)
-        try:
+        with contextlib.suppress(Occupied), self._turn_for(PATIENCE):
             if code_of(error) in DAMAGED:
                 self.abandon()
             else:
                 self._close()
-        finally:
-            self.turns.append(turn)
         return explain(self.path, error)
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""
-        turn = self.await_turn(PATIENCE)
-        try:
+        with contextlib.suppress(Occupied), self._turn_for(PATIENCE):
             self._close()
-        finally:
-            self.turns.append(turn)
 
     def abandon(self) -> None:
         """Let go of the connection without closing it."""
@@ -178,17 +163,34 @@ class LeaseFile:
 
     def pause(self) -> _Turn | None:
         """Before a fork: close the connection, and keep the turn until it is over."""
-        try:
-            turn = self.await_turn(FORK_PATIENCE)
-        except Occupied:
-            return None
-        self._close()
-        return turn
+        with contextlib.suppress(Occupied):
+            turn = self._await_turn(FORK_PATIENCE)
+            self._close()
+            return turn
+        return None
 
     def forked(self) -> None:
         """In a child: begin anew, with nothing of the parent's."""
         self.abandon()
         self._begin()
+
+    @contextlib.contextmanager
+    def _turn_for(self, patience: float) -> Generator[None]:
+        turn = self._await_turn(patience)
+        try:
+            yield
+        finally:
+            self.turns.append(turn)
+
+    def _await_turn(self, patience: float) -> _Turn:
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                return self.take()
+            except Occupied:
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(FIRST_PAUSE)
 
     def _close(self) -> None:
         con = self._con
@@ -197,11 +199,11 @@ class LeaseFile:
             con.close()
 
     def _open(self) -> sqlite3.Connection:
-        self._real = place.prepare(self.path, default=self.default)
-        self._identity = place.identity(self._real)
+        real = place.prepare(self.path, default=self.default)
+        self._identity = place.identity(self.path)
         con: sqlite3.Connection | None = None
         try:
-            con = _connect(self._real)
+            con = _connect(real)
             _check(con, self.path)
             self.base = clock_base(con, self.clock)
         except BaseException as error:
@@ -244,7 +246,9 @@ def _check(con: sqlite3.Connection, path: str) -> None:
             f"{path} is the database of another program. It is left as it is: "
             "name a file for the leases alone, which joblock makes"
         )
-    if not tables:
+    if tables:
+        _check_format(con, path)
+    else:
         con.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     [(mode,)] = con.execute("PRAGMA journal_mode = WAL")
     if mode != "wal":
@@ -256,6 +260,10 @@ def _check(con: sqlite3.Connection, path: str) -> None:
     con.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
     if not tables:
         _create(con)
+        _check_format(con, path)
+
+
+def _check_format(con: sqlite3.Connection, path: str) -> None:
     [(version,)] = con.execute("PRAGMA user_version")
     if version // 1000 != MAJOR:
         raise StoreMisconfigured(

@@ -300,7 +300,10 @@ class _Late:
             queue = self._queues.setdefault(address, deque())
             queue.append((time.monotonic() + CLAIM_MS / 1000, payload))
         if start:
-            threading.Thread(target=self._run, name="joblock-late-notices", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="joblock-late-notices", daemon=True).start()
+            except RuntimeError:  # no more threads, or the interpreter is ending
+                self._queues.clear()
 
     def _run(self) -> None:
         while True:

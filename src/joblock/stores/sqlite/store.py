@@ -12,6 +12,7 @@ from joblock.store.contract import Abilities, Deliver
 from joblock.stores.sqlite.driver import AsyncSqliteDriver, SqliteDriver
 from joblock.stores.sqlite.file import LeaseFile
 from joblock.values.clock import SYSTEM_CLOCK, Clock
+from joblock.values.errors import StoreMisconfigured
 from joblock.values.identity import on_fork
 
 if TYPE_CHECKING:
@@ -62,7 +63,13 @@ class SqliteStore:
         """The store of this user on this machine, for when none is named."""
         from platformdirs import user_state_dir
 
-        store = cls(f"{user_state_dir('joblock', appauthor=False)}/leases.db")
+        folder = user_state_dir("joblock", appauthor=False)
+        if folder.startswith("~"):
+            raise StoreMisconfigured(
+                f"no store is named, and uid {os.geteuid()} has no home directory to keep a lease "
+                "file in: set JOBLOCK_URL, or HOME"
+            )
+        store = cls(f"{folder}/leases.db")
         store.file.default = True
         return store
 
@@ -103,7 +110,7 @@ class SqliteStore:
             executor.shutdown(wait=False)
         self.file.close()
 
-    def post(self, letters: Iterable[Letter]) -> Iterable[Strike]:
+    def post(self, letters: Iterable[Letter]) -> list[Strike]:
         """Send what a committed transaction says; whom to pass over because nobody was there."""
         letters = list(letters)
         dead = self.sockets().post(letter.notice for letter in letters)
