@@ -25,8 +25,8 @@ from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
-from joblock.values.durations import Duration, Wait, to_ms, to_wait
-from joblock.values.names import Keys
+from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.names import Keys, Several
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -208,7 +208,8 @@ class AsyncLease(BaseLease):
         """End a block: release, and raise what was lost unless the block raises already."""
         canceller, self._canceller = self._canceller, None
         own = error if canceller is None else await canceller.end(error)
-        lost = await _drive(self._hub, flows.settle(self._hub, self.hold))
+        await _drive(self._hub, flows.release(self._hub, self.hold))
+        lost = flows.loss_after(self.hold)
         if own is not None:
             annotate(own, lost)
         elif lost is not None:
@@ -434,28 +435,26 @@ class AsyncJobLocks(BaseClient):
 
         ``on_lost="cancel"`` cancels the task inside the block, which then raises LockLost.
         """
-
-        def single(key: str) -> AsyncLock:
-            request = make_request(
-                self.prefix,
-                key,
-                ttl=ttl,
-                wait=wait,
-                limit=limit,
-                weight=weight,
-                shared=shared,
-                renew=renew,
-                max_duration=max_duration,
-                on_lost=on_lost,
-            )
+        several = key.__class__ is not str and isinstance(key, Several)
+        request = make_request(
+            self.prefix,
+            "-" if several else cast("str", key),
+            ttl=ttl,
+            wait=wait,
+            limit=limit,
+            weight=weight,
+            shared=shared,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost,
+        )
+        if not several:
             return AsyncLock(self._hub, request, reentrant)
+        from joblock.client.several import AsyncLockSeveral, requests_for
 
-        if isinstance(key, list | tuple | set | frozenset):
-            from joblock.client.several import AsyncLockSeveral, sorted_keys
-
-            locks = tuple(single(each) for each in sorted_keys(key))
-            return AsyncLockSeveral(self._hub, locks, to_wait(wait))
-        return single(key)
+        requests = requests_for(self.prefix, request, cast("Keys", key))
+        locks = tuple(AsyncLock(self._hub, each, reentrant) for each in requests)
+        return AsyncLockSeveral(self._hub, locks, request.wait)
 
     async def acquire(
         self,

@@ -7,11 +7,11 @@ given back. A lease of several is lost with the first of them that is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joblock.client.lease import BaseLease
+from joblock.values.names import full_key
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     from joblock.client.aio import AsyncLease
     from joblock.client.hub import Hub
     from joblock.client.sync import Lease
+    from joblock.protocol.request import Request
     from joblock.values.durations import Duration
+    from joblock.values.names import Keys
 
 L = TypeVar("L", bound=BaseLease)
 
 
-def sorted_keys(keys: Iterable[Any]) -> list[Any]:
-    """The keys in the order in which they are taken; none twice, and at least one."""
-    given = list(keys)
-    if not given:
+def requests_for(prefix: str, request: Request, keys: Keys) -> list[Request]:
+    """One request a key, in the order in which they are taken; none twice, and at least one."""
+    if not keys:
         raise ValueError("a lock on several keys needs at least one; got none")
-    if len(set(given)) != len(given):
-        raise ValueError(f"the keys of one lock must differ; got {given!r}")
-    return sorted(given)
+    found = [request._replace(key=full_key(prefix, key), name=key) for key in keys]
+    if len({each.key for each in found}) != len(found):
+        raise ValueError(f"the keys of one lock must differ; got {keys!r}")
+    return sorted(found, key=lambda each: each.key)
 
 
 class BaseLeases(Generic[L]):

@@ -18,8 +18,8 @@ from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
-from joblock.values.durations import Duration, Wait, to_ms, to_wait
-from joblock.values.names import Keys
+from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.names import Keys, Several
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -146,7 +146,8 @@ class Lease(BaseLease):
 
 def _leave(hub: Hub, hold: Hold, error: BaseException | None) -> None:
     """End a block: release, and raise what was lost unless the block raises already."""
-    lost = _drive(hub, flows.settle(hub, hold))
+    _drive(hub, flows.release(hub, hold))
+    lost = flows.loss_after(hold)
     if error is not None:
         annotate(error, lost)
     elif lost is not None:
@@ -379,28 +380,26 @@ class JobLocks(BaseClient):
         it be held together with other shared ones. ``reentrant=True`` lets a thread that holds the
         key in again. With several keys it is for `with` alone, and takes all of them or none.
         """
-
-        def single(key: str) -> Lock:
-            request = make_request(
-                self.prefix,
-                key,
-                ttl=ttl,
-                wait=wait,
-                limit=limit,
-                weight=weight,
-                shared=shared,
-                renew=renew,
-                max_duration=max_duration,
-                on_lost=on_lost,
-            )
+        several = key.__class__ is not str and isinstance(key, Several)
+        request = make_request(
+            self.prefix,
+            "-" if several else cast("str", key),
+            ttl=ttl,
+            wait=wait,
+            limit=limit,
+            weight=weight,
+            shared=shared,
+            renew=renew,
+            max_duration=max_duration,
+            on_lost=on_lost,
+        )
+        if not several:
             return Lock(self._hub, request, reentrant)
+        from joblock.client.several import LockSeveral, requests_for
 
-        if isinstance(key, list | tuple | set | frozenset):
-            from joblock.client.several import LockSeveral, sorted_keys
-
-            locks = tuple(single(each) for each in sorted_keys(key))
-            return LockSeveral(self._hub, locks, to_wait(wait))
-        return single(key)
+        requests = requests_for(self.prefix, request, cast("Keys", key))
+        locks = tuple(Lock(self._hub, each, reentrant) for each in requests)
+        return LockSeveral(self._hub, locks, request.wait)
 
     def acquire(
         self,

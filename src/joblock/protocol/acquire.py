@@ -127,8 +127,9 @@ def acquire(desk: Desk, request: Request) -> Flow[Hold | Busy]:
     Raises StoreUnavailable if the store is down when it has to answer, RuntimeError if the caller
     would wait for itself.
     """
-    won = yield from acquire_or_join(desk, request, skip_grace=False, join=None)
-    return cast("Hold | Busy", won)  # only a request that joins is answered Joined
+    # Handed on as it is: one more generator around it would show on the hot path.
+    flow = acquire_or_join(desk, request, skip_grace=False, join=None)
+    return cast("Flow[Hold | Busy]", flow)  # only a request that joins is answered Joined
 
 
 def acquire_or_join(
@@ -141,7 +142,6 @@ def acquire_or_join(
         if not holder:
             return Busy(request.holder, 0, "held")
     queue = seat = None
-    left = False
     if request.wait != 0:
         # Seated before the request is sent: the notice may be faster than the reply.
         seat = desk.seat(request, holder)
@@ -154,21 +154,17 @@ def acquire_or_join(
             if seat is None:
                 raise
             reply = error
-        if queue is not None and seat is not None and type(reply) is not Granted:
-            wait = _Wait(desk, request, holder, seat, queue, sent)
-            reply = yield from wait.out(reply)
-            sent = wait.sent
-            left = wait.left
         if type(reply) is Granted:
             return desk.admit(request, holder, reply, sent)
+        if queue is not None and seat is not None:
+            return (yield from _Wait(desk, request, holder, seat, queue, sent).settle(reply))
     except BaseException:
         desk.abandon(request, holder)
         raise
     finally:
         if seat is not None:
             seat.leave()
-    if not left:
-        desk.refused(request, holder)
+    desk.refused(request, holder)
     return cast("Busy | Joined", reply)
 
 
@@ -230,6 +226,15 @@ class _Wait:
         self.left = False
         self.end = None if request.wait is None else sent + request.wait / 1000
         self.outage = _Outage(self.end)
+
+    def settle(self, reply: AcquireReply | StoreUnavailable) -> Flow[Hold | Busy | Joined]:
+        """Wait, and settle what came of it."""
+        reply = yield from self.out(reply)
+        if type(reply) is Granted:
+            return self.desk.admit(self.request, self.holder, reply, self.sent)
+        if not self.left:
+            self.desk.refused(self.request, self.holder)
+        return cast("Busy | Joined", reply)
 
     def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
         """Wait until granted or joined, until refused for good, or until the wait is over."""
@@ -316,6 +321,8 @@ class _Outage:
 
 def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[bool]:
     """Give a lease back; False if it was lost before. A store that fails is logged, not raised."""
+    if hold.detached:
+        return True
     held = hold.held
     if not desk.retire(hold):
         return not hold.lost
@@ -342,15 +349,12 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
     return reply.freed
 
 
-def settle(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[LockLost | None]:
-    """Leave a block or a run: release, and the loss to raise if there was one that matters."""
-    if hold.detached:
+def loss_after(hold: Hold) -> LockLost | None:
+    """The loss to raise once a block or a run was left and its lease released, if it matters."""
+    if not hold.lost or hold.detached or hold.on_lost == "warn":
         return None
-    released = yield from release(desk, hold, grace=grace, ok=ok)
-    if released or not hold.lost or hold.lost == "forked":
-        # A forked child that leaves its parent's block has nothing to be told.
-        return None
-    return None if hold.on_lost == "warn" else hold.loss()
+    # A forked child that leaves its parent's block has nothing to be told.
+    return None if hold.lost == "forked" else hold.loss()
 
 
 def refresh(desk: Desk, hold: Hold, ttl: int) -> Flow[None]:

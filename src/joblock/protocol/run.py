@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from joblock.protocol.acquire import Desk, acquire, settle
+from joblock.protocol.acquire import Desk, acquire, loss_after, release
 from joblock.protocol.steps import Flow, Work
 from joblock.store.ops import Busy
 from joblock.values.errors import LockLost, StoreUnavailable
@@ -62,7 +62,8 @@ def work_under(
         raise
     well = error is None
     grace = grace if well or grace_always else 0
-    lost = yield from settle(desk, hold, grace=grace, ok=counts and well)
+    yield from release(desk, hold, grace=grace, ok=counts and well)
+    lost = loss_after(hold)
     if error is not None:
         annotate(error, lost)
     elif lost is not None:

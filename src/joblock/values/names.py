@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 Keys: TypeAlias = list[str] | tuple[str, ...] | set[str] | frozenset[str]
 """Several keys to lock at once; their order means nothing."""
 
+Several = (list, tuple, set, frozenset)
+
 MAX_LENGTH = 500
 
 
