@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,8 @@ from joblock.cli.options import Command, open_locks, url_option
 from joblock.cli.text import now, span, visible
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from joblock.values.records import JobLock
 
 _COLUMNS = ("key", "state", "holder", "since", "lapses in", "host", "pid", "token")
@@ -72,39 +75,74 @@ def _print_lines(leases: Iterable[JobLock]) -> None:
 
 
 def _print_table(leases: list[JobLock]) -> None:
-    """With rich, which is loaded for this only."""
+    """In colour, unless NO_COLOR is set; as blocks where a table would be too wide."""
     if not leases:
         click.echo("No key is held.")
         return
-    from rich import box
+    # Loaded for this only.
+    from rich.cells import cell_len
     from rich.console import Console
+
+    # By itself rich would take every dumb terminal to be 80 columns wide.
+    width, height = get_terminal_size()
+    console = Console(width=width, height=height, highlight=False)
+    rows = [_cells(lease) for lease in leases]
+    natural = [max(map(cell_len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+    widths = _widths(natural, width)
+    console.print(_blocks(rows) if widths is None else _table(rows, widths))
+
+
+def _cells(lease: JobLock) -> tuple[str, ...]:
+    return (
+        visible(lease.key),
+        lease.state,
+        visible(lease.holder),
+        f"{span(now() - lease.acquired_at)} ago",
+        span(lease.expires_at - now()),
+        visible(lease.worker.host) or "-",
+        str(lease.worker.pid or "-"),
+        str(lease.token),
+    )
+
+
+def _widths(natural: list[int], width: int) -> list[int] | None:
+    """The columns' widths, or None if a key would be cut into too small pieces.
+
+    A long key goes on in the next line. Of a long holder the beginning tells enough.
+    """
+    key, _, holder, *_ = natural
+    left = width - sum(natural) - _GAP * (len(natural) - 1) + key + holder
+    holder_width = min(holder, max(_SHORT_HOLDER, left - key))
+    key_width = min(key, left - holder_width)
+    if key_width < min(key, _SHORT_KEY):
+        return None
+    return [key_width, natural[1], holder_width, *natural[3:]]
+
+
+def _table(rows: list[tuple[str, ...]], widths: list[int]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    # On a narrow terminal a key goes on in the next line, and never loses any of it; of a holder
-    # the beginning tells enough.
-    table.add_column("key", overflow="fold", min_width=min(24, console.width // 3), ratio=None)
-    table.add_column("state", no_wrap=True)
-    table.add_column("holder", overflow="ellipsis", no_wrap=True)
-    table.add_column("since", no_wrap=True)
-    table.add_column("lapses in", overflow="fold")
-    table.add_column("host", overflow="fold")
-    table.add_column("pid", no_wrap=True, justify="right")
-    table.add_column("token", no_wrap=True)
-    for lease in leases:
-        table.add_row(
-            Text(visible(lease.key), style="bold"),
-            Text(lease.state, style=_STYLES[lease.state]),
-            Text(visible(lease.holder)),
-            Text(f"{span(now() - lease.acquired_at)} ago"),
-            Text(span(lease.expires_at - now())),
-            Text(visible(lease.worker.host)),
-            Text(str(lease.worker.pid or "-")),
-            Text(str(lease.token)),
-        )
-    console.print(table)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for name, width in zip(_COLUMNS, widths, strict=True):
+        table.add_column(name, width=width, overflow="ellipsis" if name == "holder" else "fold")
+    for row in rows:
+        table.add_row(*map(Text, row), style=_STYLES[row[1]])
+    return table
 
 
-_STYLES = {"held": "green", "grace": "yellow", "expired": "red"}
+def _blocks(rows: list[tuple[str, ...]]) -> RenderableType:
+    from rich.text import Text
+
+    text = Text(overflow="fold", end="")
+    for key, state, holder, since, lapses_in, host, pid, token in rows:
+        text.append(f"{key}\n", style=f"bold {_STYLES[state]}")
+        text.append(f"  {state} since {since}, lapses in {lapses_in}, host {host}, pid {pid}\n")
+        text.append(f"  holder {holder}\n  token {token}\n")
+    return text
+
+
+_GAP = 2
+_SHORT_KEY = 24
+_SHORT_HOLDER = 12
+_STYLES = {"held": "green", "grace": "yellow", "expired": "dim"}

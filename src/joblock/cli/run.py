@@ -32,7 +32,7 @@ when it ends.
 \b
 joblock run nightly-prune -- ./prune.sh
 joblock run --wait 10m migrate -- alembic upgrade head
-joblock run -q -E 0 report -- ./report.sh   # for cron: silent if it runs elsewhere
+joblock run -q -E 0 report -- ./report.sh   # cron: silent if held elsewhere
 joblock run k -- sh -c 'do-a && do-b "$JOBLOCK_TOKEN"'
 """
 
