@@ -41,6 +41,9 @@ IDLE = 60.0
 LATE = 1.0
 """Seconds by which a round may come late before that is worth a warning."""
 
+LOOK = 1.0
+"""Seconds after which it looks for leases to lose while a request is under way."""
+
 UNDO_FOR = 60.0
 """Seconds for which a failed release is tried again; the lease has lapsed long before."""
 
@@ -182,8 +185,9 @@ class Keeper:
         done = self._hand.do(call)
         clock = self._hub.clock
         while not done.is_set():
-            deadlines = [hold.deadline for hold in list(self._hub.holds)]
-            clock.wait(done, min(deadlines, default=None))
+            # Leases are still being taken, maybe shorter ones: look for them now and then.
+            again = clock.monotonic() + LOOK
+            clock.wait(done, min([again, *(hold.deadline for hold in list(self._hub.holds))]))
             if not done.is_set():
                 self._lose_ended()
 
