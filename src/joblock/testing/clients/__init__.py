@@ -25,11 +25,12 @@ pytest.register_assert_rewrite(
 
 from joblock.testing.clients.holding import Holding  # noqa: E402
 from joblock.testing.clients.locking import Locking  # noqa: E402
+from joblock.testing.clients.losing import Losing  # noqa: E402
 from joblock.testing.clients.running import Running  # noqa: E402
 from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
 
 __all__ = ["ClientContract", "ClientScenarios", "Stage"]
 
 
-class ClientContract(Running, Locking, Holding):
+class ClientContract(Running, Locking, Holding, Losing):
     """Everything that both clients promise; see the module."""

@@ -133,13 +133,13 @@ class Holding(ClientScenarios):
     def test_a_holder_gives_up_before_the_store_does(
         self, stage: Stage, a: Actor, locks: Client
     ) -> None:
-        clock = stage.manual
+        stage.needs_manual_clock()
         lease = a.do(locks.acquire, stage.key, 30, renew=False)
-        clock.run(29.625)
+        stage.elapse(29.625)
         assert lease.held
         assert lease.remaining == pytest.approx(0.075)
         lease.check()
-        clock.run(0.125)
+        stage.elapse(0.125)
         assert (lease.held, lease.remaining) == (False, 0)
         assert stage.holders() == []  # given back, as far as possible
         with pytest.raises(LockLost) as caught:
@@ -196,7 +196,7 @@ class Holding(ClientScenarios):
         with a.inside(locks.lock(stage.key, 30)) as lease:
             for step in (180, -180, -86_400, 86_400):
                 clock.step_wall(step)
-                clock.run(15)
+                stage.elapse(15)
                 assert lease.held
                 assert not b.gets(others.lock(stage.key, 30))
         second = b.do(others.acquire, stage.key, 30)

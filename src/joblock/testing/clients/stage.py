@@ -125,6 +125,16 @@ class Stage:
         """Many of them."""
         return [self.actor(str(number)) for number in range(count)]
 
+    def acquire_many(self, actor: Actor, client: Client, keys: list[str], ttl: Any) -> list[Any]:
+        """An explicit lease of each key, in one step of an actor."""
+        if not self.asynchronous:
+            return actor.do(lambda: [client.acquire(key, ttl) for key in keys])
+
+        async def acquire() -> list[Any]:
+            return [await client.acquire(key, ttl) for key in keys]
+
+        return actor.do(acquire)
+
     def work(self, function: Callable[[], Any] = lambda: None, *, paused: bool = False) -> Work:
         """A piece of work for the client at hand, which does ``function``."""
         return (TaskWork if self.asynchronous else Work)(function, paused=paused)
@@ -187,6 +197,10 @@ class Stage:
         if clock is None:
             pytest.skip("needs a clock that can be turned by hand")
         return clock
+
+    def needs_manual_clock(self) -> None:
+        """Skip where time cannot be turned by hand."""
+        assert self.manual
 
     def about(self, seconds: float | None, expected: float) -> bool:
         """Whether a remaining time is what it should be, less what the test took so far."""
