@@ -73,7 +73,7 @@ class SqliteDriver:
             file.turns.append(turn)
 
     def pass_over(self, strikes: Iterable[Strike]) -> None:
-        """Hand on what was handed to the dead. Where that fails their claims lapse by themselves."""
+        """Hand on what was handed to the dead; where that fails, their claims lapse in time."""
         waiting = list(strikes)
         while waiting:
             strike = waiting.pop()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from joblock.stores.sqlite.file import LeaseFile
 
-_ACQUIRE = """
+ACQUIRE = """
 INSERT INTO job_locks (
     key, holder, token, weight, "limit", acquired_at, expires_at, opens_at, worker)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM meta WHERE token_floor < ?3
@@ -34,8 +34,8 @@ _MINE = """
 WHERE key = ?1 AND holder = ?2 AND (?3 = 0 OR token = ?3) AND ended_at = 0 AND client IS NULL
 AND waiters = 0"""
 
-_RELEASE = f"UPDATE job_locks SET holder = NULL, vacated_at = ?4 {_MINE} AND opens_at <= ?4"
-_RELEASE_OK = _RELEASE.replace("SET", "SET ok_token = token,")
+RELEASE = f"UPDATE job_locks SET holder = NULL, vacated_at = ?4 {_MINE} AND opens_at <= ?4"
+RELEASE_OK = RELEASE.replace("SET", "SET ok_token = token,")
 
 _RENEW = f"""
 UPDATE job_locks SET expires_at = ?5 {_MINE} AND (expires_at > ?4 OR opens_at <= ?4)"""
@@ -77,7 +77,7 @@ def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
         end = now + ttl
         opens_at = now + at_least if at_least else 0
         values = (key, holder, token, weight, limit, now, end, opens_at, worker)
-        if file.cursor.execute(_ACQUIRE, values).rowcount != 1:
+        if file.cursor.execute(ACQUIRE, values).rowcount != 1:
             return None
         return _make(Granted, (token, now, end, False, False, ""))
     finally:
@@ -97,7 +97,7 @@ def _release(file: LeaseFile, op: Release) -> Released | None:
         now = int((file.monotonic() + file.base) * 1000)
         if now >= file.look_at:
             return None
-        sql = _RELEASE_OK if ok else _RELEASE
+        sql = RELEASE_OK if ok else RELEASE
         if file.cursor.execute(sql, (key, holder, token, now)).rowcount != 1:
             return None
         return _FREED

@@ -58,7 +58,7 @@ _warned: set[str] = set()
 
 
 class Occupied(sqlite3.OperationalError):
-    """Another thread of this process has the turn."""
+    """Somebody is in the way, but not for long: mostly another thread that has the turn."""
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY
 
@@ -203,8 +203,10 @@ class LeaseFile:
         self._identity = place.identity(self.path)
         con: sqlite3.Connection | None = None
         try:
-            con = _connect(real)
-            _check(con, self.path)
+            _look_inside(real, self.path)
+            con = _connect(real, "mode=rw")  # only what was made by `place` is opened
+            self._check_identity()
+            _set_up(con, self.path)
             self.base = clock_base(con, self.clock)
         except BaseException as error:
             if con is not None:
@@ -223,12 +225,17 @@ class LeaseFile:
             )
         return con
 
+    def _check_identity(self) -> None:
+        """Opening can change it: an overlay file system then makes its own copy of the file."""
+        if self._identity != place.identity(self.path):
+            raise Occupied(f"{self.path} was replaced just now")
 
-def _connect(path: str) -> sqlite3.Connection:
-    # Only what was made by `place` is opened. In a URI these three characters mean something else.
+
+def _connect(path: str, options: str) -> sqlite3.Connection:
+    # In a URI these three characters mean something else.
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
-        f"file:{quoted}?mode=rw",
+        f"file:{quoted}?{options}",
         timeout=0,
         isolation_level=None,
         check_same_thread=False,
@@ -236,8 +243,21 @@ def _connect(path: str) -> sqlite3.Connection:
     )
 
 
-def _check(con: sqlite3.Connection, path: str) -> None:
-    """Make sure that this is joblock's file, in a layout known here; an empty one becomes it."""
+def _look_inside(real: str, path: str) -> None:
+    """See whose file it is without a trace: opened as usual, SQLite would apply a log it finds."""
+    con = _connect(real, "immutable=1")
+    try:
+        _check_owner(con, path)
+    except sqlite3.DatabaseError as error:
+        # Read without locks, it may be in the middle of a change and look damaged.
+        if code_of(error) == sqlite3.SQLITE_NOTADB:
+            raise
+    finally:
+        con.close()
+
+
+def _check_owner(con: sqlite3.Connection, path: str) -> bool:
+    """Whether there is anything in the file; if so, it is joblock's."""
     # In this order: who makes the file commits both at once.
     [(tables,)] = con.execute("SELECT count(*) FROM sqlite_master")
     [(application,)] = con.execute("PRAGMA application_id")
@@ -246,7 +266,13 @@ def _check(con: sqlite3.Connection, path: str) -> None:
             f"{path} is the database of another program. It is left as it is: "
             "name a file for the leases alone, which joblock makes"
         )
-    if tables:
+    return bool(tables)
+
+
+def _set_up(con: sqlite3.Connection, path: str) -> None:
+    """Make sure that this is joblock's file, in a layout known here; an empty one becomes it."""
+    made = _check_owner(con, path)
+    if made:
         _check_format(con, path)
     else:
         con.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -258,7 +284,7 @@ def _check(con: sqlite3.Connection, path: str) -> None:
         )
     con.execute("PRAGMA synchronous = NORMAL")
     con.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
-    if not tables:
+    if not made:
         _create(con)
         _check_format(con, path)
 

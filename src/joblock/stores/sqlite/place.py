@@ -16,6 +16,8 @@ from joblock.stores.sqlite import mounts
 from joblock.stores.sqlite.trouble import explain_os
 from joblock.values.errors import StoreMisconfigured
 
+MOUNTS = "/proc/self/mountinfo"
+
 
 def prepare(path: str, *, default: bool) -> str:
     """Make sure that there is a file to open at ``path``; its resolved path.
@@ -72,7 +74,7 @@ def _make_file(path: str) -> None:
 
 def _refuse_network(path: str) -> None:
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             text = lines.read()
     except OSError:
         return  # not Linux

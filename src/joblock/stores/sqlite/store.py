@@ -63,8 +63,11 @@ class SqliteStore:
         """The store of this user on this machine, for when none is named."""
         from platformdirs import user_state_dir
 
-        folder = user_state_dir("joblock", appauthor=False)
-        if folder.startswith("~"):
+        try:
+            folder = user_state_dir("joblock", appauthor=False)
+        except RuntimeError:
+            folder = ""
+        if not folder.startswith("/"):
             raise StoreMisconfigured(
                 f"no store is named, and uid {os.geteuid()} has no home directory to keep a lease "
                 "file in: set JOBLOCK_URL, or HOME"
