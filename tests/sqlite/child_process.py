@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,14 +55,16 @@ class Child:
 
     def kill(self) -> None:
         """As `kill -9`: it has no time for anything."""
-        self.signal(signal.SIGKILL)
+        self._process.kill()
         self.end()
 
     def end(self) -> int:
         """Wait for its end; its exit code."""
-        self._process.stdin.close()
+        if self._process.stdin:
+            self._process.stdin.close()
+        code = self._process.wait(PATIENCE)
         self._process.stdout.close()
-        return self._process.wait(PATIENCE)
+        return code
 
 
 def run(path: Path, program: str, *arguments: object) -> str:

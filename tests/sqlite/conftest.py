@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from child_process import Child
 
 from joblock.stores.sqlite import SqliteStore
 from joblock.testing import ManualClock
@@ -43,3 +44,17 @@ def store(path):
 @pytest.fixture
 def call(store):
     return store.driver().call
+
+
+@pytest.fixture
+def start(path):
+    """Starts processes on the lease file; none outlives the test."""
+    children = []
+
+    def start_one(program, *arguments):
+        children.append(Child(path, program, *arguments))
+        return children[-1]
+
+    yield start_one
+    for child in children:
+        child.kill()

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from child_process import Child, run
+from child_process import run
 
 from joblock.store.ops import Acquire, Count, Granted, Holders, Release
 from joblock.stores.registry import open_store as open_by_url
@@ -173,12 +173,12 @@ def test_the_table_has_the_name_that_is_public(path, call):
     assert held == [("key", "A")]
 
 
-def test_twenty_processes_that_make_the_file_at_once_agree_on_one_holder(path):
+def test_twenty_processes_that_make_the_file_at_once_agree_on_one_holder(path, start):
     program = """
 hear()
 say(type(call(Acquire("key", sys.argv[2], 60_000))).__name__)
 """
-    children = [Child(path, program, number) for number in range(20)]
+    children = [start(program, number) for number in range(20)]
     for child in children:
         child.tell()
     said = [child.next() for child in children]

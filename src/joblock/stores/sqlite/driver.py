@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from joblock.store.ops import Check, Checked, Count, Page, Purge, Refresh, Refreshed
 from joblock.stores.sqlite import operations
 from joblock.stores.sqlite.fast import attempt
-from joblock.stores.sqlite.file import FIRST_PAUSE, PATIENCE
+from joblock.stores.sqlite.file import FIRST_PAUSE, PATIENCE, Occupied
 from joblock.stores.sqlite.trouble import is_busy, locked
 from joblock.values.errors import StoreError
 from joblock.values.log import logger
@@ -63,9 +63,11 @@ class SqliteDriver:
             self.pass_over(self._store.post(letters))
         return reply
 
-    def decide(self, op: Any) -> tuple[Any, Sequence[Letter]]:
+    def decide(self, op: Any, *, first: bool = False) -> tuple[Any, Sequence[Letter]]:
         """Do ``op`` in a transaction. Raises sqlite3.Error, having done nothing."""
         file = self._file
+        if file.wanted and not first:
+            raise Occupied(f"other threads wait for {file.path}")
         turn = file.take()
         try:
             return operations.run(file.ready(), file.now, op)
@@ -92,7 +94,7 @@ class SqliteDriver:
         file = self._file
         give_up, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
         # One thread of a process at a time competes with the other processes, the rest sleep.
-        with file.queue:
+        with file.queue, file.first():
             while is_busy(error):
                 if time.monotonic() >= give_up:
                     raise locked(file.path, PATIENCE) from error
@@ -100,8 +102,7 @@ class SqliteDriver:
                 time.sleep(pause * (0.5 + time.perf_counter_ns() % 1024 / 1024))
                 pause = min(pause * 2, LONGEST_PAUSE)
                 try:
-                    reply = attempt(file, op)
-                    return (reply, ()) if reply is not None else self.decide(op)
+                    return self.decide(op, first=True)
                 except sqlite3.Error as another:
                     error = another
         raise file.failed(error) from error

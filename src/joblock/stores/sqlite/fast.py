@@ -65,6 +65,8 @@ def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
     key, holder, ttl, weight, limit, at_least, _, worker, queue = op
     if weight < limit or (queue is not None and (queue.arrival or queue.join)):
         return None
+    if file.wanted:
+        return None
     try:
         turn = file.turns.pop()
     except IndexError:
@@ -89,6 +91,8 @@ def _release(file: LeaseFile, op: Release) -> Released | None:
     key, holder, token, grace, ok, contended = op
     if grace or contended:
         return None
+    if file.wanted:
+        return None
     try:
         turn = file.turns.pop()
     except IndexError:
@@ -107,6 +111,8 @@ def _release(file: LeaseFile, op: Release) -> Released | None:
 
 def _refresh(file: LeaseFile, op: Refresh) -> Refreshed | None:
     """Renew one lease."""
+    if file.wanted:
+        return None
     try:
         turn = file.turns.pop()
     except IndexError:
