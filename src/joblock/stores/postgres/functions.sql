@@ -783,6 +783,20 @@ begin
     return broken;
 end $$;
 
+-- Whether nobody has had, or waited for, that key since then.
+create or replace function {schema}.joblock_1_idle(r {schema}.job_locks, since bigint)
+returns boolean language plpgsql volatile as $$
+begin
+    return greatest(r.expires_at, r.opens_at) <= since
+        and not exists (
+            select from {schema}.job_lock_permits p
+            where p.key = r.key and greatest(p.expires_at, p.opens_at) > since)
+        and not exists (
+            select from {schema}.job_lock_waiters w where w.key = r.key and not w.parked)
+        and not exists (
+            select from {schema}.job_lock_presence p where p.key = r.key and p.until > since);
+end $$;
+
 -- purge: how many keys that were idle that long were deleted. It goes through the keys in turn,
 -- a bounded number of them in each call, and passes over whatever is locked.
 create or replace function {schema}.joblock_1_purge(batch integer, idle bigint) returns text
@@ -809,22 +823,12 @@ begin
             order by j.key limit 20 * batch) s;
         select array_agg(s.key order by s.key), max(s.token) into stale, highest from (
             select j.key, j.token from {schema}.job_locks j
-            where j.key = any (seen) and greatest(j.expires_at, j.opens_at) + idle <= t
-                and not exists (
-                    select from {schema}.job_lock_permits p where p.key = j.key
-                    and greatest(p.expires_at, p.opens_at) + idle > t)
-                and not exists (
-                    select from {schema}.job_lock_waiters w where w.key = j.key
-                    and not w.parked)
+            where j.key = any (seen) and {schema}.joblock_1_idle(j, t - idle)
             order by j.key limit batch - deleted for update skip locked) s;
         -- A row may have been locked after its waiters and permits were read: they are read again
         -- now that it is ours.
-        select array_agg(u order by u) into stale from unnest(stale) u
-        where not exists (
-                select from {schema}.job_lock_permits p where p.key = u
-                and greatest(p.expires_at, p.opens_at) + idle > t)
-            and not exists (
-                select from {schema}.job_lock_waiters w where w.key = u and not w.parked);
+        select array_agg(j.key order by j.key) into stale from {schema}.job_locks j
+        where j.key = any (stale) and {schema}.joblock_1_idle(j, t - idle);
         if stale is not null then
             delete from {schema}.job_lock_permits p where p.key = any (stale);
             delete from {schema}.job_lock_waiters w where w.key = any (stale);

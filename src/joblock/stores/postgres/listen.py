@@ -49,6 +49,10 @@ class Ear:
         self._thread = threading.Thread(target=self._run, name="joblock-listener", daemon=True)
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Whether it tries to listen; it gives up where it would be deaf."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Stop listening."""
         self.listening = False
