@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from joblock.stores.redis import RedisStore, scripts
 from joblock.stores.redis.sync import Connection
 from joblock.stores.redis.target import Login, Place
 from joblock.stores.redis.wire import pack
 from joblock.testing import ManualHarness, StoreHarness
-from redis_servers import Server
+
+if TYPE_CHECKING:
+    import pytest
+    from redis_servers import Server
 
 CLOCK = "test:clock"
 BEGIN = 1_750_000_000
@@ -36,11 +38,11 @@ class TurnedHarness(ManualHarness):
     def __init__(self, server: Server, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self._url = server.url
-        read = scripts._read
+        read = scripts.script_text
         turned = f"redis.call('LRANGE', '{CLOCK}', 0, 1)"
         patch.setattr(
             scripts,
-            "_read",
+            "script_text",
             lambda name: re.sub(r"(redis\.)?call\('TIME'\)", turned, read(name)),
         )
         scripts.script.cache_clear()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from redis_harness import RedisHarness, TurnedHarness
+
 from joblock.store.ops import Purge
-from joblock.stores.redis import RedisStore
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
 from joblock.testing.clients import ClientContract
 from joblock.testing.model import ModelContract
-from redis_harness import RedisHarness, TurnedHarness
 
 
 class RedisContract(StoreContract):

@@ -161,9 +161,9 @@ class AsyncDriver:
         """Do ``op``; see `joblock.store.contract.AsyncDriver`."""
         connection, resent = self._open.get(self._only) if self._only else None, False
         if connection is not None and not connection.closed:
-            kind = type(op)
+            kind: Any = cast("Any", type(op))
             if kind is Acquire:
-                data, read = commands.acquire(op, True).packed(), commands.read_acquire
+                data, read = commands.acquire(op, counted=True).packed(), commands.read_acquire
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()
@@ -218,7 +218,7 @@ class AsyncDriver:
             try:
                 if isinstance(step, Send):
                     connection = await self._connection(step.place, step.login)
-                    reply = await connection.ask(step.data, step.count, step.holder)
+                    reply = await connection.ask(step.data, step.replies, step.holder)
                 elif isinstance(step, Sleep):
                     await asyncio.sleep(step.seconds)
                 elif step.place in self._open:

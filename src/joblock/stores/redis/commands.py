@@ -51,9 +51,13 @@ class Command(NamedTuple):
     arguments: int
     rest: bytes
 
-    def packed(self, *, by_text: bool = False) -> bytes:
-        """The bytes to send: with the script's hash, or with its text."""
-        return self.script.head(self.keys, self.arguments, by_text=by_text) + self.rest
+    def packed(self) -> bytes:
+        """The bytes to send, with the script's hash."""
+        return self.script.head(self.keys, self.arguments) + self.rest
+
+    def packed_with_text(self) -> bytes:
+        """The same with the script's text."""
+        return self.script.head_with_text(self.keys, self.arguments) + self.rest
 
 
 def _arguments(values: Iterable[str | int]) -> bytes:
@@ -67,8 +71,13 @@ def _terms(
     return _arguments((ttl, weight, limit, at_least, int(extend_only), worker))
 
 
-def acquire(op: Acquire, listening: bool) -> Command:
-    """Try, queue, confirm or re-enter."""
+@lru_cache(maxsize=128)
+def _ending(grace: int, ok: bool) -> bytes:
+    return _arguments((grace, int(ok)))
+
+
+def acquire(op: Acquire, *, counted: bool) -> Command:
+    """Try, queue, confirm or re-enter; ``counted``: PUBLISH tells how many clients it reached."""
     holder = op.holder.encode()
     rest = b"%b$%d\r\n%b\r\n%b" % (
         packed_keys(op.key),
@@ -83,7 +92,7 @@ def acquire(op: Acquire, listening: bool) -> Command:
         (
             queue.client,
             queue.arrival,
-            int(queue.listening and listening),
+            int(queue.listening and counted),
             int(queue.skip_grace),
             "-" if queue.join is None else queue.join,
             _mark(op.key),
@@ -114,21 +123,21 @@ def key_marked(mark: str) -> str:
 
 def release(op: Release) -> Command:
     """End a lease."""
-    holder = op.holder.encode()
-    rest = b"%b$%d\r\n%b\r\n%b" % (
+    holder, token = op.holder.encode(), b"%d" % op.token
+    rest = b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
         packed_keys(op.key),
         len(holder),
         holder,
-        _arguments((op.token, op.grace, int(op.ok))),
+        len(token),
+        token,
+        _ending(op.grace, op.ok),
     )
     return Command(op.key, script("release"), KEYS, 4, rest)
 
 
 def leave(op: Leave) -> Command:
     """Give everything back."""
-    return Command(
-        op.key, script("leave"), KEYS, 1, packed_keys(op.key) + _arguments((op.holder,))
-    )
+    return Command(op.key, script("leave"), KEYS, 1, packed_keys(op.key) + _arguments((op.holder,)))
 
 
 def strike(op: Strike) -> Command:
@@ -145,12 +154,10 @@ def force(op: Force) -> Command:
     )
 
 
-def check(op: Check, keys: Iterable[str], listening: bool) -> Command:
+def check(op: Check, keys: Iterable[str], *, counted: bool) -> Command:
     """Ask about some keys of one slot."""
     keys = tuple(keys)
-    rest = b"".join(map(packed_keys, keys)) + _arguments(
-        (op.client, int(op.listening and listening))
-    )
+    rest = b"".join(map(packed_keys, keys)) + _arguments((op.client, int(op.listening and counted)))
     return Command(keys[0], script("check"), KEYS * len(keys), 2, rest)
 
 
@@ -169,9 +176,7 @@ def refresh_crowded(renewals: Iterable[Renewal], extend_only: bool) -> Command:
     rest = b"".join([packed_keys(renewal.key) for renewal in renewals])
     rest += _renewal_arguments(renewals, extend_only)
     size = len(renewals)
-    return Command(
-        renewals[0].key, script("refresh_crowded"), KEYS * size, 1 + 3 * size, rest
-    )
+    return Command(renewals[0].key, script("refresh_crowded"), KEYS * size, 1 + 3 * size, rest)
 
 
 def _renewal_arguments(renewals: tuple[Renewal, ...], extend_only: bool) -> bytes:
@@ -207,9 +212,9 @@ def read_acquire(op: Acquire, reply: bytes) -> AcquireReply:
     del op
     kind = reply[:1]
     if kind == b"G":
-        token, acquired, expires, reentered, waiting, replaced = reply[1:].split(b" ", 5)
+        token, acquired, expires, reentered, waiting, replaced = reply.split(b" ", 5)
         return Granted(
-            int(token),
+            int(token[1:]),
             int(acquired),
             int(expires),
             reentered == b"1",

@@ -8,7 +8,7 @@ with here as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from joblock.store.ops import (
     Acquire,
@@ -50,6 +50,9 @@ T = TypeVar("T")
 TRIES = 8
 """How often a cluster may send us elsewhere before that counts as an outage."""
 
+LONGEST_SLEEP = 0.4
+"""Seconds between two of these tries."""
+
 REPLICAS_MS = 1_000
 """How long replicas have to acknowledge a grant, with ``min_replicas``."""
 
@@ -62,7 +65,7 @@ ASKING = pack("ASKING")
 
 def perform(op: Any, route: Route, target: Target, *, resent: bool = False) -> Flow[Any]:
     """Do an operation; ``resent`` if a first try was cut off."""
-    kind = type(op)
+    kind: Any = cast("Any", type(op))
     if kind is Acquire:
         return (yield from _acquire(op, route, target, resent=resent))
     if kind is Refresh:
@@ -86,12 +89,12 @@ def perform(op: Any, route: Route, target: Target, *, resent: bool = False) -> F
     reply = read(op, replies[0])
     if resent and kind in (Release, Leave) and not reply.freed:
         # Most likely the first try has done it.
-        return Released(True)
+        return Released(freed=True)
     return reply
 
 
 def _acquire(op: Acquire, route: Route, target: Target, *, resent: bool) -> Flow[AcquireReply]:
-    command = commands.acquire(op, not route.clustered)
+    command = commands.acquire(op, counted=not route.clustered)
     if not target.min_replicas:
         replies, _ = yield from _exchange([command], route, target, holder=op.holder, resent=resent)
         return commands.read_acquire(op, replies[0])
@@ -131,10 +134,7 @@ def _refresh(op: Refresh, route: Route, target: Target) -> Flow[Refreshed]:
     renewals, extend_only = op.renewals, op.extend_only
     groups = _groups(range(len(renewals)), lambda at: renewals[at].key, route, BATCH)
     replies, _ = yield from _exchange(
-        [
-            commands.refresh((renewals[at] for at in group), extend_only)
-            for group in groups
-        ],
+        [commands.refresh((renewals[at] for at in group), extend_only) for group in groups],
         route,
         target,
     )
@@ -164,7 +164,7 @@ def _check(op: Check, route: Route, target: Target) -> Flow[Checked]:
     groups = _groups(range(len(keys)), lambda at: keys[at], route, BATCH // 4)
     replies, _ = yield from _exchange(
         [
-            commands.check(op, (keys[at] for at in group), not route.clustered)
+            commands.check(op, (keys[at] for at in group), counted=not route.clustered)
             for group in groups
         ],
         route,
@@ -281,7 +281,7 @@ def _exchange(
         if not exchange.todo:
             return exchange.replies, exchange.resent
         if attempt and exchange.pausing:
-            yield Sleep(0.025 * 2**attempt if attempt < 5 else 0.4)
+            yield Sleep(min(LONGEST_SLEEP, 0.025 * 2**attempt))
     assert exchange.objection is not None  # noqa: S101 - what is left was objected to
     raise refusal(target.shown, exchange.objection)
 
@@ -344,7 +344,8 @@ class _Exchange:
         for at in group:
             if at in self._asked:
                 parts.append(ASKING)
-            parts.append(self.commands[at].packed(by_text=at in self._by_text))
+            command = self.commands[at]
+            parts.append(command.packed_with_text() if at in self._by_text else command.packed())
         return b"".join(parts), len(parts)
 
     def _lost(self, place: Place, error: Exception, *, resend: bool = False) -> Flow[None]:

@@ -77,7 +77,7 @@ class RedisSubscription:
                     logger("wait").warning(
                         "hears no notices, so waiters ask from time to time instead: %s", error
                     )
-            except Exception:
+            except Exception:  # noqa: BLE001 - nothing may end the thread for good
                 heard, self._listening = False, False
                 logger("wait").exception("the listening thread failed; it goes on")
             if heard:
@@ -104,7 +104,7 @@ class RedisSubscription:
                     connection.send(pack("PING"))
                     patience = PATIENCE
                 else:
-                    raise TimedOut(f"no answer within {PATIENCE:g} s")
+                    raise _silent()
         except (Disconnected, TimedOut):
             self._driver.broken(connection)
             raise
@@ -127,3 +127,7 @@ class RedisSubscription:
     def _pass_on(self, payload: str) -> None:
         after, mark, holder = payload.split(" ", 2)
         self._deliver(Notice(self._client, self._key_of(mark), holder, int(after)))
+
+
+def _silent() -> TimedOut:
+    return TimedOut(f"no answer within {PATIENCE:g} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from joblock.stores.redis.wire import ServerError, pack
 from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailable
@@ -41,14 +41,14 @@ def greeting(login: Login) -> tuple[bytes, int]:
 
 def check_greeting(shown: str, login: Login, replies: list[Any]) -> None:
     """Raise StoreError unless the server has let us in and is what we need."""
-    rest = list(replies)
-    if login.role != "sentinel":
-        rest.pop()  # a name is a convenience for CLIENT LIST; a user may lack the right
-    for reply in rest:
+    facts: dict[bytes, Any] = {}
+    # The name comes last: a convenience for CLIENT LIST, for which a user may lack the right.
+    for reply in replies if login.role == "sentinel" else replies[:-1]:
         if isinstance(reply, ServerError):
             raise _first_refusal(shown, reply)
-    hello = next(reply for reply in rest if isinstance(reply, list))
-    facts: dict[bytes, Any] = dict(zip(hello[::2], hello[1::2], strict=False))
+        if type(reply) is list:
+            hello = cast("list[Any]", reply)
+            facts = dict(zip(hello[::2], hello[1::2], strict=False))
     _check_version(shown, facts[b"version"].decode())
     _check_mode(shown, login, facts.get(b"mode", b"").decode())
     if login.role == "master" and facts.get(b"role") != b"master":
@@ -92,7 +92,7 @@ def refusal(shown: str, error: ServerError) -> StoreError:
     if code == "NOPERM" or "ACL failure" in text or "The user executing the script" in text:
         return StoreMisconfigured(
             f"{shown}: this user lacks a right that joblock needs ({text}); it needs the keys "
-            "~joblock:*, the channels &joblock:to:* and the commands that docs/stores/redis.md lists"
+            "~joblock:*, the channels &joblock:to:* and the commands in joblock's docs on Redis"
         )
     for known, why in _WHY_UNAVAILABLE.items():
         # Inside a script Redis 6.2 puts its own words before the code.

@@ -37,7 +37,7 @@ class Send(NamedTuple):
     place: Place
     login: Login
     data: bytes
-    count: int
+    replies: int
     holder: str = ""
 
 

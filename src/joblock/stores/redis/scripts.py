@@ -25,44 +25,55 @@ LINGER_MS = 600_000
 FLOOR_MS = 60_000
 """How long a free key's last token is kept, counted from when the clock has passed it."""
 
-CLOCK = "redis.call('TIME')"
-"""What the scripts read the time with, in these very words (or ``call`` for ``redis.call``)."""
-
 _CONSTANTS = (
     "local CLAIM, PRESENCE, PARKED_LIMIT, LINGER, FLOOR, CHANNEL = "
     f"{CLAIM_MS}, {PRESENCE_MS}, {PARKED_LIMIT}, {LINGER_MS}, {FLOOR_MS}, '{CHANNEL}'\n"
 )
+KEPT_HEADS = 100
 _PARTS = ("", "leases:", "queue:", "waiters:", "joiners:", "present:")
 
 
 class Script:
     """A script by its text, and packed both ways of calling it."""
 
-    __slots__ = ("_by_hash", "_by_text", "text")
+    __slots__ = ("_by_hash", "_by_text", "_heads", "text")
 
     def __init__(self, text: str) -> None:
         source = text.encode()
         self.text = text
+        self._heads: dict[tuple[int, int], bytes] = {}
         # Redis names scripts by their SHA-1; nothing here depends on its strength.
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest()
         self._by_hash = pack_bulk(b"EVALSHA") + pack_bulk(sha.encode())
         self._by_text = pack_bulk(b"EVAL") + pack_bulk(source)
 
-    def head(self, keys: int, arguments: int, *, by_text: bool = False) -> bytes:
-        """The command up to the first key."""
-        script = self._by_text if by_text else self._by_hash
+    def head(self, keys: int, arguments: int) -> bytes:
+        """The command up to the first key, with the script's hash."""
+        head = self._heads.get((keys, arguments))
+        if head is None:
+            head = self._head(self._by_hash, keys, arguments)
+            if len(self._heads) < KEPT_HEADS:
+                self._heads[keys, arguments] = head
+        return head
+
+    def head_with_text(self, keys: int, arguments: int) -> bytes:
+        """The same with the script's text, for a server that does not know it (any more)."""
+        return self._head(self._by_text, keys, arguments)
+
+    def _head(self, script: bytes, keys: int, arguments: int) -> bytes:
         return b"*%d\r\n%b%b" % (3 + keys + arguments, script, pack_bulk(b"%d" % keys))
 
 
 @lru_cache(maxsize=32)
 def script(name: str) -> Script:
     """The script of that name."""
-    return Script(_CONSTANTS + _read(name))
+    return Script(_CONSTANTS + script_text(name))
 
 
-def _read(name: str) -> str:
-    text = (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-    return re.sub(r"(?m)^--include (\w+)$", lambda found: _read(found[1]), text)
+def script_text(name: str) -> str:
+    """A script, and what it includes, as one text."""
+    text = (files("joblock.stores.redis") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return re.sub(r"(?m)^--include (\w+)$", lambda found: script_text(found[1]), text)
 
 
 def tagged(key: str) -> str:

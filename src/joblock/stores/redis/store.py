@@ -26,19 +26,15 @@ class RedisStore:
     abilities = Abilities()
 
     def __init__(self, client: Any, *, min_replicas: int = 0) -> None:
-        self._begin(from_client(client, min_replicas))
+        given = isinstance(client, Target)
+        self._target = client if given else from_client(client, min_replicas)
+        self._driver: SyncDriver | None = None
+        self.url = self._target.shown
 
     @classmethod
     def from_url(cls, url: str, *, min_replicas: int | None = None) -> RedisStore:
         """The store that a URL means; raises ValueError if it cannot be read."""
-        store = cls.__new__(cls)
-        store._begin(from_url(url, min_replicas))
-        return store
-
-    def _begin(self, target: Target) -> None:
-        self._target = target
-        self._driver: SyncDriver | None = None
-        self.url = target.shown
+        return cls(from_url(url, min_replicas))
 
     def driver(self) -> SyncDriver:
         """The blocking driver, shared by all threads."""
@@ -57,9 +53,7 @@ class RedisStore:
         self, client: str, deliver: Deliver, connected: Callable[[], None]
     ) -> RedisSubscription:
         """Hear the notices for ``client``, from a thread of its own."""
-        return RedisSubscription(
-            self.driver(), client, commands.key_marked, deliver, connected
-        )
+        return RedisSubscription(self.driver(), client, commands.key_marked, deliver, connected)
 
     def after_fork(self) -> None:
         """In a forked child: abandon what was inherited without closing it."""

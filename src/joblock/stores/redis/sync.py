@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from joblock.store.ops import Acquire, Force
 from joblock.stores.redis import commands
@@ -232,9 +232,9 @@ class SyncDriver:
         """Do ``op``; see `joblock.store.contract.Driver`."""
         only, resent = self._only, False
         if only is not None:
-            kind = type(op)
+            kind: Any = cast("Any", type(op))
             if kind is Acquire:
-                data, read = commands.acquire(op, True).packed(), commands.read_acquire
+                data, read = commands.acquire(op, counted=True).packed(), commands.read_acquire
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()
@@ -299,7 +299,7 @@ class SyncDriver:
         pool = self._pool(step.place, step.login)
         connection = pool.take()
         try:
-            replies = connection.ask(step.data, step.count)
+            replies = connection.ask(step.data, step.replies)
         except BaseException:
             pool.discard(connection)
             raise

@@ -249,9 +249,7 @@ def _single_client(pool: Any) -> Target:
     if path is not None and "UnixDomainSocketConnection" in names:
         place, scheme = Place(str(path), 0), "redis+unix"
     else:
-        place = Place(
-            str(options.get("host", "localhost")), int(options.get("port", DEFAULT_PORT))
-        )
+        place = Place(str(options.get("host", "localhost")), int(options.get("port", DEFAULT_PORT)))
         scheme = "rediss" if "SSLConnection" in names else "redis"
     login = _login_of(options, tls=scheme == "rediss")
     return Target(f"{scheme}://{place}/{login.db}", "single", (place,), login)
@@ -294,9 +292,7 @@ def _cluster_client(client: Any, nodes: Any) -> Target:
 
 
 def _login_of(options: dict[str, Any], *, tls: bool) -> Login:
-    wanted = tuple(
-        (name, options[name]) for name in TLS_OPTIONS if options.get(name) is not None
-    )
+    wanted = tuple((name, options[name]) for name in TLS_OPTIONS if options.get(name) is not None)
     return Login(
         options.get("username"),
         options.get("password"),
