@@ -18,8 +18,10 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+import sqlalchemy
 from postgres_proxy import Proxy
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from joblock import AsyncJobLocks, JobLocks
 from joblock.store.ops import (
@@ -461,6 +463,47 @@ async def test_an_async_pool_is_a_store_for_both_drivers(pg, key):
             await asyncio.sleep(0.5)  # the keeper renews through the sync driver
             assert lease.held
         assert await locks.model.peek(key) is None
+
+
+@pytest.mark.parametrize("dialect", ["psycopg", "psycopg2"])
+def test_a_sqlalchemy_engine_is_a_store_and_its_open_transaction_is_left_alone(pg, key, dialect):
+    engine = sqlalchemy.create_engine(
+        pg.url.replace("postgresql:", f"postgresql+{dialect}:"), pool_size=1, max_overflow=0
+    )
+    with engine.begin() as connection, JobLocks(engine) as locks:
+        connection.execute(sqlalchemy.text("create temp table mine (x int)"))
+        cycle(locks.store.driver(), key)
+        with locks.lock(key, wait=False) as lease:
+            connection.rollback()
+            assert lease.held
+            assert locks.model.peek(key).holder == lease.holder
+    engine.dispose()
+
+
+def test_what_an_engine_does_to_its_new_connections_is_done_to_ours(pg, key):
+    pg.run("drop role if exists worker", "create role worker superuser")
+    engine = sqlalchemy.create_engine(pg.url.replace("postgresql:", "postgresql+psycopg:"))
+
+    @sqlalchemy.event.listens_for(engine, "connect")
+    def become(connection, record):
+        connection.execute("set role worker")
+        connection.commit()
+
+    with opened(PostgresStore.from_engine(engine, schema=f"of {key}")) as driver:
+        cycle(driver, key)
+    owners = dict(pg.run("select nspname, nspowner::regrole::text from pg_namespace"))
+    assert owners[f"of {key}"] == "worker"
+    engine.dispose()
+
+
+@pytest.mark.parametrize("dialect", ["psycopg", "asyncpg"])
+async def test_an_async_engine_is_a_store(pg, key, dialect):
+    engine = create_async_engine(pg.url.replace("postgresql:", f"postgresql+{dialect}:"))
+    async with AsyncJobLocks(engine) as locks:
+        async with locks.lock(key) as lease:
+            assert lease.held
+        assert await locks.model.peek(key) is None
+    await engine.dispose()
 
 
 def test_all_works_behind_pgbouncer_in_transaction_mode(bouncer, key):

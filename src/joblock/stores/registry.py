@@ -54,6 +54,18 @@ def _psycopg_pool(pool: Any) -> Store:
     return PostgresStore.from_pool(pool)
 
 
+def _sqlalchemy_engine(engine: Any) -> Store:
+    name = getattr(getattr(engine, "dialect", None), "name", "")
+    if name == "postgresql":
+        from joblock.stores.postgres import PostgresStore
+
+        return PostgresStore.from_engine(engine)
+    raise TypeError(
+        "of SQLAlchemy's objects an Engine or AsyncEngine of the dialect postgresql is a store; "
+        f"got {type(engine).__qualname__} {name}".rstrip()
+    )
+
+
 _SCHEMES: dict[str, Callable[[str], Any]] = {
     "memory": _memory,
     "sqlite": _sqlite,
@@ -75,6 +87,7 @@ _SCHEMES: dict[str, Callable[[str], Any]] = {
 # derives from, so that no library has to be imported to ask.
 _OBJECTS: list[tuple[str, Callable[[Any], Any]]] = [
     ("psycopg_pool", _psycopg_pool),
+    ("sqlalchemy", _sqlalchemy_engine),
     ("redis", _redis_client),
     ("valkey", _redis_client),
 ]

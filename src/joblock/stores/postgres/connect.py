@@ -107,6 +107,62 @@ def place_of_pool(pool: Any) -> Place:
     return Place(_shown(conninfo, settings), connect, connect_async)
 
 
+def place_of_engine(engine: Any) -> Place:
+    """The database of a SQLAlchemy Engine or AsyncEngine.
+
+    With the dialect postgresql+psycopg its pool's own way to connect is used, events and all, by a
+    pool like it. With any other, and for asyncio, the URL of the engine.
+    """
+    need_psycopg()
+    dialect, url = engine.dialect, engine.url
+    settings = _settings_of(url)
+
+    def connect_alike() -> Any:
+        # A pool of its own each time, and the connection taken out of it: nothing is shared with
+        # the application's, nor with the parent of a forked process.
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            checked_out = engine.pool.recreate().connect()
+        except DBAPIError as error:
+            raise _refused(error.orig or error) from error
+        checked_out.detach()
+        connection = checked_out.dbapi_connection
+        connection.rollback()
+        connection.autocommit = True
+        return connection
+
+    def connect() -> Any:
+        import psycopg
+
+        return _opened(psycopg.Connection, "", settings)
+
+    async def connect_async() -> Any:
+        import psycopg
+
+        return await _opened_async(psycopg.AsyncConnection, "", settings)
+
+    alike = dialect.driver == "psycopg" and not dialect.is_async
+    return Place(_shown("", settings), connect_alike if alike else connect, connect_async)
+
+
+def _settings_of(url: Any) -> dict[str, Any]:
+    """What libpq makes of a SQLAlchemy URL; options that are a driver's own are left out."""
+    from psycopg import pq
+
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    settings: dict[str, Any] = {
+        "host": url.host,
+        "port": url.port,
+        "user": url.username,
+        "password": url.password,
+        "dbname": url.database,
+        "sslmode": url.query.get("ssl"),  # asyncpg's name for it
+        **{name: value for name, value in url.query.items() if name in known},
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _opened(kind: Any, conninfo: str, settings: dict[str, Any]) -> Any:
     import psycopg
 

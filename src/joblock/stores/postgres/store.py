@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from joblock.store.contract import Abilities, Deliver
-from joblock.stores.postgres.connect import Place, place_of_pool, place_of_url, read_url
+from joblock.stores.postgres.connect import (
+    Place,
+    place_of_engine,
+    place_of_pool,
+    place_of_url,
+    read_url,
+)
 from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
 from joblock.stores.postgres.faults import Manner
 from joblock.stores.postgres.listen import Ear
@@ -54,6 +60,13 @@ class PostgresStore:
     ) -> PostgresStore:
         """A store in the database of a psycopg_pool pool, connected with that pool's settings."""
         return cls(place_of_pool(pool), schema=schema, listen_url=listen_url)
+
+    @classmethod
+    def from_engine(
+        cls, engine: Any, *, schema: str | None = None, listen_url: str | None = None
+    ) -> PostgresStore:
+        """A store in the database of a SQLAlchemy Engine or AsyncEngine."""
+        return cls(place_of_engine(engine), schema=schema, listen_url=listen_url)
 
     def driver(self) -> SyncDriver:
         """The blocking driver."""
