@@ -365,10 +365,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    for file in tuple(_every):
-        file.close()
+    """Keep what was abandoned from being closed by the end of the interpreter."""
     if _abandoned:
-        # The end of the interpreter would close them.
         import ctypes
 
         for con in _abandoned:

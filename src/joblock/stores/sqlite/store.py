@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -163,4 +164,10 @@ def _after_fork() -> None:
         store.after_fork()
 
 
+def _at_exit() -> None:
+    for store in tuple(_every):
+        store.close()
+
+
 on_fork(_after_fork)
+atexit.register(_at_exit)
