@@ -165,6 +165,7 @@ class Checks(Contract):
         key.release("A")
         key.strike("W")
         key.check("W")
+        assert "W" not in key.line()
         key.leave("V")
         assert key.states() == {}
         key.confirm("W")

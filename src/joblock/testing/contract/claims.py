@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from joblock.store.ops import CLAIM_MS, PRESENCE_MS
 from joblock.testing.contract.bench import LONG, Contract, Key
+from joblock.values.records import moment
 
 
 def hand_over(key: Key, *waiters: str, ttl: int) -> None:
@@ -30,10 +31,15 @@ class Claims(Contract):
 
     def test_a_claim_becomes_the_full_lease_when_it_is_confirmed(self, key: Key) -> None:
         hand_over(key, "W", ttl=key.short)
-        granted = key.confirm("W", ttl=LONG)
+        key.elapse(key.short // 2)
+        granted = key.confirm("W", ttl=LONG, worker="host-1\x1f4711\x1fnightly")
         key.elapse(key.short)
         assert granted.expires_at - granted.acquired_at == LONG
         assert key.refuse("B").holder == "W"
+        (lease,) = key.leases()
+        assert lease.acquired_at == moment(granted.acquired_at)
+        assert lease.expires_at == moment(granted.expires_at)
+        assert lease.worker == ("host-1", 4711, "nightly")
 
     def test_a_lapsed_claim_is_passed_on_by_the_next_acquire(self, key: Key) -> None:
         hand_over(key, "W", "V", ttl=key.short)
@@ -64,6 +70,7 @@ class Claims(Contract):
         key.elapse(key.short)
         key.leave("U")
         assert key.states() == {"V": "held"}
+        assert "W" not in key.line()
 
     def test_a_lapsed_claim_is_seen_by_no_reader(self, key: Key) -> None:
         hand_over(key, "W", ttl=key.short)
@@ -106,6 +113,20 @@ class Claims(Contract):
         first = self._lapse_twice(key)
         assert key.wait("W", ttl=key.short, arrival=first).arrival > first
         assert key.line() == ["U", "W"]
+
+    def test_a_waiter_whose_claims_lapsed_twice_goes_to_the_back_though_nobody_came_between(
+        self, key: Key
+    ) -> None:
+        hand_over(key, "W", ttl=key.short)
+        key.elapse(key.short)
+        assert key.check("W").claimed == ()
+        key.grant("A")
+        first = key.wait("W", ttl=key.short).arrival
+        key.release("A")
+        key.elapse(key.short)
+        assert key.check("W").claimed == ()
+        key.grant("A")
+        assert key.wait("W").arrival > first
 
     def test_a_waiter_at_the_back_has_two_claims_again(self, key: Key) -> None:
         first = self._lapse_twice(key)

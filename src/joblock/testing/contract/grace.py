@@ -60,6 +60,7 @@ class Grace(Contract):
         key.grant("A", limit=3)
         key.release("A", grace=key.short)
         key.wait("A", limit=3)
+        assert [lease.state for lease in key.leases()] == ["grace"]
         key.elapse(key.short)
         key.confirm("A", limit=3)
         assert key.states() == {"A": "held"}
@@ -146,6 +147,13 @@ class Grace(Contract):
         key.release("A")
         key.grant("B", limit=2)
         key.refuse("C", limit=2)
+
+    def test_at_least_counts_for_one_who_took_over_an_expired_lease(self, key: Key) -> None:
+        key.grant("A", ttl=key.short)
+        key.elapse(key.short)
+        key.grant("B", at_least=LONG)
+        key.release("B")
+        assert key.about(key.refuse("C").remaining, LONG)
 
     def test_at_least_counts_for_a_waiter_from_its_confirmation(self, key: Key) -> None:
         key.grant("A")

@@ -154,6 +154,12 @@ class Holding(Contract):
         assert key.leave("A")
         key.grant("B")
 
+    def test_leave_does_not_end_a_grace(self, key: Key) -> None:
+        key.grant("A")
+        key.release("A", grace=LONG)
+        assert not key.leave("A")
+        assert key.states() == {"A": "grace"}
+
     def test_a_month_is_no_longer_than_a_month(self, key: Key) -> None:
         granted = key.grant("A", ttl=MONTH)
         assert granted.expires_at - granted.acquired_at == MONTH

@@ -122,6 +122,7 @@ class Joining(Contract):
         key.wait("W", join=0)
         key.wait("W")
         key.release("A", ok=True)
+        assert key.states() == {"W": "held"}
         key.confirm("W")
 
     def test_joiners_of_a_claim_that_lapsed_wait_for_the_next_run(self, key: Key) -> None:

@@ -83,6 +83,17 @@ class Queue(Contract):
         key.release("V")
         key.confirm("U", limit=2)
 
+    def test_a_release_serves_the_second_though_the_first_has_not_confirmed_yet(
+        self, key: Key
+    ) -> None:
+        key.grant("A", limit=2)
+        key.grant("B", limit=2)
+        key.wait("W", limit=2)
+        key.wait("V", limit=2)
+        key.release("A")
+        key.release("B")
+        assert key.states() == {"W": "held", "V": "held"}
+
     def test_a_release_serves_nobody_while_the_first_does_not_fit(self, key: Key) -> None:
         key.grant("A", limit=2)
         key.grant("B", limit=2)

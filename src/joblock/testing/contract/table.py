@@ -6,6 +6,7 @@ In each test A comes first and B second; W waits.
 from __future__ import annotations
 
 from joblock.testing.contract.bench import LONG, Contract, Key
+from joblock.values.records import moment
 
 HOUR = 3_600_000
 
@@ -63,6 +64,7 @@ class AcquireRow(Contract):
         assert (again.reentered, again.token) == (True, first.token)
         assert again.acquired_at >= first.acquired_at + key.short
         assert again.expires_at == again.acquired_at + 2 * LONG
+        assert key.leases()[0].acquired_at == moment(again.acquired_at)
 
     def test_acquire_is_refused_while_another_holds_the_key(self, key: Key) -> None:
         assert held_by(key, "A").refuse("B").holder == "A"
