@@ -65,6 +65,7 @@ _NEXT_CLIENT = """
 SELECT min(client) FROM waiters WHERE key = ? AND client > ? AND parked_at = 0"""
 _SAVE_WAITER = f"""
 INSERT OR REPLACE INTO waiters (key, {_WAITER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_PARK_WAITER = "UPDATE waiters SET lost = ?, parked_at = ? WHERE key = ? AND holder = ?"
 _DROP_WAITER = "DELETE FROM waiters WHERE key = ? AND holder = ?"
 
 _PRESENCE = "SELECT epoch, present_until, listening FROM presence WHERE client = ?"
@@ -249,13 +250,17 @@ class KeyRows:
         return [_waiter(row) for row in self._work.con.execute(_ALL_WAITERS, (self.key,))]
 
     def enqueue(self, waiter: Waiter) -> None:
-        if self.waiter(waiter.holder) is None:
+        con, now = self._work.con, self._work.now.ms
+        known = self.waiter(waiter.holder) is not None
+        self._known[waiter.holder] = waiter
+        if known and waiter.parked:
+            con.execute(_PARK_WAITER, (waiter.lost, now, self.key, waiter.holder))
+            return
+        if not known:
             self._waiters += 1
         self._arrivals = max(self._arrivals, waiter.arrival)
-        self._known[waiter.holder] = waiter
         self._changed = True
-        parked_at = self._work.now.ms if waiter.parked else 0
-        self._work.con.execute(
+        con.execute(
             _SAVE_WAITER,
             (
                 self.key,
@@ -270,7 +275,7 @@ class KeyRows:
                 waiter.queued_at,
                 waiter.worker,
                 waiter.lost,
-                parked_at,
+                now if waiter.parked else 0,
             ),
         )
 
