@@ -56,7 +56,10 @@ def plain_function(function: Any) -> Any:
 def default_name(function: Any) -> str:
     """The name of a job that was given none: its module and qualified name."""
     inner = plain_function(function)
-    return f"{inner.__module__}.{inner.__qualname__}"
+    name = getattr(inner, "__qualname__", None)
+    if name is None:
+        raise ValueError(f"{function!r} has no name of its own: pass name=")
+    return f"{inner.__module__}.{name}"
 
 
 class _Function:
@@ -88,11 +91,12 @@ class BaseJob(_Function, Generic[P]):
     """What the jobs of both clients share."""
 
     def __init__(self, client: Any, terms: Terms, function: Any) -> None:
+        # Worn first: whatever attributes the function has, these are the job's own.
+        self._wear(plain_function(function))
         self._client = client
         self._terms = terms
         self._function = function
         self._bound: tuple[Any, ...] = ()
-        self._wear(plain_function(function))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Self:
         descriptor = self._function

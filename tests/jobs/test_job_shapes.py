@@ -1,0 +1,206 @@
+"""A job passes as the function that it wraps: to inspect, pickle, classes and frameworks."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import pickle
+
+import pytest
+import shapes
+from shapes import Base, Derived, locks
+
+from joblock import AsyncJobLocks, JobLocks, LockNotAcquired, Outcome
+
+
+def test_a_job_keeps_the_name_docstring_and_signature_of_its_function() -> None:
+    assert shapes.plain.__name__ == "plain"
+    assert shapes.plain.__doc__ == "Add one."
+    assert shapes.plain.__module__ == "shapes"
+    signature = str(inspect.signature(shapes.plain))
+    assert signature == "(number: 'int', *, twice: 'bool' = False) -> 'int'"
+    assert inspect.unwrap(shapes.plain)(1) == 2
+
+
+def test_a_job_without_a_name_is_named_after_its_module_and_function() -> None:
+    assert shapes.plain.key(1) == "shapes.plain"
+    assert Base.static.key("x") == "shapes.Base.static"
+
+
+def test_a_job_is_a_coroutine_function_if_and_only_if_its_function_is() -> None:
+    assert inspect.iscoroutinefunction(shapes.coroutine)
+    assert asyncio.iscoroutinefunction(shapes.coroutine)
+    assert inspect.iscoroutinefunction(Base().coroutine)
+    assert not inspect.iscoroutinefunction(shapes.plain)
+    assert not asyncio.iscoroutinefunction(shapes.plain)
+
+
+def test_arguments_reach_the_function_as_they_are() -> None:
+    assert shapes.plain(1, twice=True).value == 4
+    assert shapes.plain.run(number=2).value == 3
+    assert shapes.plain.call(3) == 4
+    assert shapes.partial(2).value == 3
+    with pytest.raises(TypeError, match="missing"):
+        shapes.plain()
+
+
+async def test_a_coroutine_job_is_awaited() -> None:
+    assert (await shapes.coroutine(1)).value == 2
+    assert (await shapes.coroutine.run(1)).value == 2
+    assert await shapes.coroutine.call(1) == 2
+    base = Base()
+    assert (await base.coroutine("x")).value == (base, "x")
+
+
+def test_a_method_is_bound_as_any_and_so_are_its_run_and_call() -> None:
+    base, derived = Base(), Derived()
+    assert base.method("x").value == (base, "x")
+    assert base.method.run("x").value == (base, "x")
+    assert base.method.call("x") == (base, "x")
+    assert Base.method(base, "x").value == (base, "x")
+    assert derived.overridden() == (derived, "over")
+    assert base.method.key("x") == "method:base:x"
+    assert derived.method.key("x") == "method:derived:x"
+    assert list(inspect.signature(base.method).parameters) == ["word"]
+    assert list(inspect.signature(Base.method).parameters) == ["self", "word"]
+
+
+def test_class_and_static_methods_are_bound_as_any() -> None:
+    assert Base.of_class("x").value == (Base, "x")
+    assert Base().of_class.call("x") == (Base, "x")
+    assert Derived.of_class.run("x").value == (Derived, "x")
+    assert Base.static("x").value == "x"
+    assert Derived().static.call("x") == "x"
+
+
+def test_the_work_of_an_instance_is_refused_while_it_runs() -> None:
+    seen: list[Outcome] = []
+
+    class Nested:
+        @locks.job(name="nested")
+        def method(self) -> None:
+            seen.append(self.method())
+
+    assert Nested().method()
+    assert [outcome.reason for outcome in seen] == ["held"]
+
+
+def test_jobs_and_outcomes_are_pickled() -> None:
+    assert pickle.loads(pickle.dumps(shapes.plain)) is shapes.plain
+    assert pickle.loads(pickle.dumps(shapes.coroutine)) is shapes.coroutine
+    outcome = shapes.plain(1)
+    assert pickle.loads(pickle.dumps(outcome)) == outcome
+
+
+def test_an_outcome_cannot_be_changed_and_is_true_only_if_it_ran() -> None:
+    outcome = Outcome(ran=True, value=0)
+    assert outcome
+    assert not Outcome(ran=False, reason="held")
+    with pytest.raises(AttributeError):
+        outcome.ran = False
+
+
+def test_a_partial_of_a_job_is_one_more_way_to_call_it() -> None:
+    assert functools.partial(shapes.plain, 1)().value == 2
+    assert functools.partial(shapes.plain.call, 1, twice=True)() == 4
+
+
+def test_a_coroutine_function_is_refused_by_the_sync_client() -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(TypeError, match="AsyncJobLocks"):
+        JobLocks("memory://").job(work)
+
+
+def test_a_plain_function_is_refused_by_the_asyncio_client() -> None:
+    with pytest.raises(TypeError, match="plain function"):
+        AsyncJobLocks("memory://").job()(lambda: None)
+
+
+def test_generators_are_refused_with_the_reason() -> None:
+    def generator() -> object:
+        yield 1
+
+    async def agenerator() -> object:
+        yield 1
+
+    for function in (generator, agenerator):
+        with pytest.raises(TypeError, match="generator"):
+            locks.job(function)
+        with pytest.raises(TypeError, match="generator"):
+            AsyncJobLocks("memory://").job(function)
+
+
+@pytest.mark.parametrize(
+    ("options", "both"),
+    [
+        ({"join": True, "wait": False}, ("join", "wait")),
+        ({"join": True, "wait": 0}, ("join", "wait")),
+        ({"limit": 2, "weight": 3}, ("limit", "weight")),
+        ({"ttl": "1m", "max_duration": "30s"}, ("ttl", "max_duration")),
+        ({"grace_on": "always"}, ("grace_on", "grace_period")),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_when_decorating(
+    options: dict[str, object], both: tuple[str, str]
+) -> None:
+    with pytest.raises(ValueError, match=f"(?s){both[0]}.*{both[1]}|{both[1]}.*{both[0]}"):
+        locks.job(**options)(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": 5},
+        {"name": ""},
+        {"name": "x" * 501},
+        {"wait": "soon"},
+        {"join": 1},
+        {"in_grace": "never"},
+        {"ttl": 0},
+        {"ttl": True},
+        {"max_duration": -1},
+        {"grace_period": "long"},
+        {"grace_period": 5, "grace_on": "failure"},
+        {"at_least": float("nan")},
+        {"limit": 0},
+        {"weight": 1.5},
+        {"renew": "yes"},
+        {"on_lost": "shrug"},
+        {"on_store_error": "ignore"},
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_when_decorating_and_shown(
+    options: dict[str, object],
+) -> None:
+    value = list(options.values())[-1]
+    with pytest.raises((TypeError, ValueError)) as refused:
+        locks.job(**options)(lambda: None)
+    assert (repr(value) if len(repr(value)) < 60 else "501") in str(refused.value)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="wraps a function"):
+        locks.job()(5)
+
+
+def test_a_callable_object_needs_a_name_and_keeps_its_own_attributes() -> None:
+    class Callable:
+        _function = _client = "its own"
+
+        def __call__(self) -> str:
+            return "called"
+
+    with pytest.raises(ValueError, match="name="):
+        locks.job()(Callable())
+    assert locks.job(name="a callable object")(Callable()).call() == "called"
+
+
+def test_the_call_of_a_job_in_grace_says_so() -> None:
+    job = locks.job(name="left in grace", grace_period="1m")(lambda: None)
+    job()
+    with pytest.raises(LockNotAcquired, match="grace") as refused:
+        job.call()
+    assert refused.value.reason == "grace"
+    assert 0 < (refused.value.remaining or 0) <= 60
