@@ -60,6 +60,7 @@ class Grace(Contract):
         key.grant("A", limit=3)
         key.release("A", grace=key.short)
         key.wait("A", limit=3)
+        assert key.check("A").claimed == ()
         assert [lease.state for lease in key.leases()] == ["grace"]
         key.elapse(key.short)
         key.confirm("A", limit=3)
