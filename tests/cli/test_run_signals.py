@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from cli_process import wait_until
@@ -54,7 +56,7 @@ def test_a_signal_ends_a_wait_and_leaves_no_queue_entry(cli, locks, queued, name
         assert run.end() == 128 + number(name)
         assert locks.model.waiters("k") == ()
         assert run.output() == ""
-        assert run.errors() == f"joblock: signal {number(name)} ended the wait for k\n"
+        assert run.errors() == f"joblock: SIG{name} ended the wait for k\n"
     assert locks.model.peek("k") is None
 
 
@@ -71,9 +73,24 @@ def test_a_waiter_that_a_signal_ended_is_not_waited_for_by_those_behind_it(cli, 
     assert second.end() == 0
 
 
+def test_a_store_that_does_not_answer_keeps_no_signal_waiting(cli, locks):
+    assert locks.model.peek("k") is None  # so that there is a file
+    blocker = sqlite3.connect(cli.url.removeprefix("sqlite:///"), isolation_level=None)
+    try:
+        blocker.execute("BEGIN EXCLUSIVE")
+        run = cli.start("run", "--wait", "forever", "k", "--", "echo", "ran")
+        wait_until(lambda: _opened(run.pid, "leases.db"), "the opening of the store")
+        run.signal(signal.SIGTERM)
+        assert run.end() == 143
+    finally:
+        blocker.close()
+    assert run.output() == ""
+    assert "Traceback" not in run.errors()
+
+
 def test_the_lease_is_kept_while_the_command_takes_its_time_to_obey(cli, locks):
     script = "trap 'echo told; read _; exit 4' TERM; echo started; while :; do sleep 0.05; done"
-    run = cli.start("run", "--ttl", "400ms", "k", "--", "sh", "-c", script)
+    run = cli.start("run", "--ttl", "1500ms", "k", "--", "sh", "-c", script)
     run.expect("started")
     run.signal(signal.SIGTERM)
     run.expect("told")
@@ -138,7 +155,7 @@ def test_a_signal_that_was_blocked_ends_a_wait_all_the_same(cli, locks, queued):
 
 
 def test_a_stopped_command_keeps_its_lease(cli, locks):
-    run = cli.start("run", "--ttl", "400ms", "k", "--", "sh", "-c", "echo $$; read _; echo on")
+    run = cli.start("run", "--ttl", "1500ms", "k", "--", "sh", "-c", "echo $$; read _; echo on")
     command = int(run.line())
     subprocess.run(["kill", "-STOP", str(command)], check=True)
     _wait_for_renewals(locks)
@@ -171,3 +188,10 @@ def _wait_for_renewals(locks):
     far = first.expires_at + 1.5 * (first.expires_at - first.acquired_at)
     wait_until(lambda: locks.model.peek("k").expires_at > far, "a renewal")
     assert locks.model.peek("k").token == first.token
+
+
+def _opened(pid, name):
+    try:
+        return any(link.readlink().name == name for link in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return False  # one was closed just now

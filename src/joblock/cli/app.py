@@ -11,7 +11,7 @@ import click
 
 from joblock import __version__
 from joblock.cli.exits import INTERNAL, UNAVAILABLE, USAGE, by_signal
-from joblock.cli.text import say
+from joblock.cli.text import say, write_error
 from joblock.values.errors import StoreError
 
 _COMMANDS = {
@@ -105,7 +105,7 @@ def _explain(error: click.UsageError) -> None:
         return
     usage = error.ctx.get_usage().replace("\n", " ")
     example = getattr(error.ctx.command, "example", "joblock run nightly-prune -- ./prune.sh")
-    sys.stderr.write(f"{usage}\nExample: {example}\n({error.ctx.command_path} --help has more)\n")
+    write_error(f"{usage}\nExample: {example}\n({error.ctx.command_path} --help has more)\n")
 
 
 class _OneLine(logging.Formatter):
@@ -115,6 +115,8 @@ class _OneLine(logging.Formatter):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"
+        # What the library calls an argument is an option here.
+        text = text.replace("max_duration=", "--max-duration")
         return f"joblock: {' '.join(text.split())}"
 
 

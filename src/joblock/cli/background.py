@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 5.0
-"""Seconds that a store is given to answer once joblock is to end: less than containers give us."""
-
 
 class Stopped(Exception):
     """The wait was stopped; what it had asked of the store is taken back."""

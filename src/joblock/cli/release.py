@@ -56,11 +56,12 @@ def command(key: str, force: bool, yes: bool, reason: str, url: str | None) -> i
         )
     if not yes:
         _ask(key)
+    why = reason.encode(errors="replace").decode()  # an argument may be no text at all
     # The warning that the library logs of this says what is printed below.
     logging.getLogger("joblock.lease").setLevel(logging.ERROR)
     with open_locks(url) as locks:
         try:
-            broken = locks.model.delete(key, by=_somebody(), why=reason)
+            broken = locks.model.delete(key, by=_somebody(), why=why)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     if not broken:

@@ -62,11 +62,16 @@ def span(duration: timedelta) -> str:
 
 
 def say(message: str) -> None:
-    """One line to standard error, if it is still there."""
+    """A message to whoever started this, on standard error."""
+    write_error(f"joblock: {message}\n")
+
+
+def write_error(text: str) -> None:
+    """Write to standard error, if it is still there."""
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - it is if fd 2 is closed
         return
     try:
-        sys.stderr.write(f"joblock: {message}\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError):
         return
