@@ -41,7 +41,7 @@ def test_errors_are_public():
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy])  # noqa: S301
+@pytest.mark.parametrize("copied", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy])
 def test_errors_cross_a_process_boundary_unchanged(error, copied):
     error.add_note("while reindexing")
     other = copied(error)
