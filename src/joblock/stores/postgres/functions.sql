@@ -368,15 +368,15 @@ begin
                 return 'J ' || r.ok_token;
             end if;
             epoch := {schema}.joblock_1_report(k, c, t, us);
-            if w.parked then
-                w.parked := false;
-                if w.lost >= 2 then
-                    w.lost := 0;
-                    r.arrivals := r.arrivals + 1;
-                    w.arrival := r.arrivals;
-                end if;
+            if w.parked and w.lost >= 2 then
+                w.lost := 0;
+                r.arrivals := r.arrivals + 1;
+                w.arrival := r.arrivals;
+            end if;
+            -- A holder's name may outlive its process: whoever asks last is the one to be told.
+            if w.parked or w.client <> c then
                 update {schema}.job_lock_waiters q set
-                    parked = false, lost = w.lost, arrival = w.arrival
+                    parked = false, lost = w.lost, arrival = w.arrival, client = c
                 where q.key = k and q.holder = h;
             end if;
         end if;
@@ -792,9 +792,7 @@ begin
             select from {schema}.job_lock_permits p
             where p.key = r.key and greatest(p.expires_at, p.opens_at) > since)
         and not exists (
-            select from {schema}.job_lock_waiters w where w.key = r.key and not w.parked)
-        and not exists (
-            select from {schema}.job_lock_presence p where p.key = r.key and p.until > since);
+            select from {schema}.job_lock_waiters w where w.key = r.key and not w.parked);
 end $$;
 
 -- purge: how many keys that were idle that long were deleted. It goes through the keys in turn,
@@ -832,7 +830,6 @@ begin
         if stale is not null then
             delete from {schema}.job_lock_permits p where p.key = any (stale);
             delete from {schema}.job_lock_waiters w where w.key = any (stale);
-            delete from {schema}.job_lock_presence p where p.key = any (stale);
             delete from {schema}.job_locks j where j.key = any (stale);
             deleted := deleted + array_length(stale, 1);
             update {schema}.job_lock_meta m set floor = greatest(m.floor, highest);
