@@ -228,7 +228,9 @@ def _scan(prefix: str, route: Route, target: Target) -> Flow[set[str]]:
             command = pack("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             reply = yield from _ask_once(place, command, route, target)
             cursor, names = reply
-            found.update(key_behind(name.decode()) for name in names if name.endswith(b"}"))
+            keys = [key_behind(name.decode()) for name in names]
+            # The brace that closes a name may have matched the end of the prefix.
+            found.update(key for key in keys if key.startswith(prefix))
             if cursor == b"0":
                 break
     return found
@@ -373,7 +375,9 @@ class _Exchange:
             if answer.code == "READONLY" or "READONLY " in answer.text:
                 self._route.lost(place)
                 yield Drop(place)
-            raise refusal(self._target.shown, answer)
+            raise refusal(
+                self._target.shown, answer, self.commands[at].script.command_behind(answer.text)
+            )
 
     def _redirect(self, place: Place, at: int, answer: ServerError) -> None:
         slot, _, address = answer.text.split(" ", 1)[1].partition(" ")

@@ -82,17 +82,18 @@ def _check_mode(shown: str, login: Login, mode: str) -> None:
         )
 
 
-def refusal(shown: str, error: ServerError) -> StoreError:
-    """What an error reply means."""
+def refusal(shown: str, error: ServerError, command: str = "") -> StoreError:
+    """What an error reply means; ``command`` is the one in a script that it is about."""
     code, text = error.code, error.text
     if code in ("WRONGPASS", "NOAUTH") or text.startswith(("ERR AUTH", "ERR invalid password")):
         return StoreMisconfigured(
             f"{shown}: the server does not accept this user name and password ({text})"
         )
     if code == "NOPERM" or "ACL failure" in text or "The user executing the script" in text:
+        doing = f", doing {command}" if command else ""
         return StoreMisconfigured(
-            f"{shown}: this user lacks a right that joblock needs ({text}); it needs the keys "
-            "~joblock:*, the channels &joblock:to:* and the commands in joblock's docs on Redis"
+            f"{shown}: this user lacks a right that joblock needs ({text}{doing}); the keys are "
+            "~joblock:*, the channels &joblock:to:*, the commands as in joblock's docs on Redis"
         )
     for known, why in _WHY_UNAVAILABLE.items():
         # Inside a script Redis 6.2 puts its own words before the code.

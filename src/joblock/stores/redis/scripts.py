@@ -60,6 +60,16 @@ class Script:
         """The same with the script's text, for a server that does not know it (any more)."""
         return self._head(self._by_text, keys, arguments)
 
+    def command_behind(self, error: str) -> str:
+        """The command that an error inside the script is about, or the empty text."""
+        place = re.search(r"user_script:(\d+)", error)
+        if place is None:
+            return ""
+        # A command may begin a few lines above the one that is named.
+        lines = self.text.splitlines()[: int(place[1])]
+        calls = re.findall(r"call\(\s*'([A-Z]+)'", "\n".join(lines))
+        return calls[-1] if calls else ""
+
     def _head(self, script: bytes, keys: int, arguments: int) -> bytes:
         return b"*%d\r\n%b%b" % (3 + keys + arguments, script, pack_bulk(b"%d" % keys))
 

@@ -1,0 +1,203 @@
+"""What happens to servers and connections: restarts, lost scripts, cuts, floods, failovers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from redis_servers import wait_until
+from slow_proxy import SlowProxy
+
+from joblock import AsyncJobLocks, JobLocks
+from joblock.stores.redis import RedisStore
+from joblock.values.errors import StoreUnavailable
+
+
+@pytest.fixture
+def locks(own_server):
+    with JobLocks(own_server.url) as locks:
+        yield locks
+
+
+class Waiter(threading.Thread):
+    """Waits for a key in a thread, and says when it had it."""
+
+    def __init__(self, locks, key="k", wait=30) -> None:
+        super().__init__()
+        self.locks, self.key, self.wait = locks, key, wait
+        self.token = 0
+        self.had = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with self.locks.lock(self.key, wait=self.wait) as lease:
+            self.token = lease.token
+            self.had.set()
+
+    def queued(self) -> None:
+        wait_until(lambda: any(self.locks.model.waiters(self.key)), "the waiter is queued")
+
+    def ended(self) -> int:
+        self.join(30)
+        assert not self.is_alive()
+        return self.token
+
+
+def test_a_server_that_forgot_the_scripts_is_given_them_again(own_server, locks):
+    with locks.lock("k"):
+        own_server.ask("SCRIPT", "FLUSH")
+        assert locks.model.peek("k").state == "held"
+        own_server.ask("SCRIPT", "FLUSH")
+    own_server.ask("SCRIPT", "FLUSH")
+    assert locks.run_with_lock("k", "5s", lambda: None)
+
+
+async def test_the_async_client_too_gives_the_scripts_again(own_server):
+    async with AsyncJobLocks(own_server.url) as locks:
+        async with locks.lock("k"):
+            own_server.ask("SCRIPT", "FLUSH")
+        own_server.ask("SCRIPT", "FLUSH")
+        async with locks.lock("k", wait=False) as lease:
+            assert lease.held
+
+
+def test_a_restart_without_persistence_frees_the_key_and_tells_its_holder(own_server, locks):
+    lease = locks.acquire("k", ttl=1.5)
+    own_server.restart()
+    wait_until(lease.lost.is_set, "the holder learns that its lease is gone")
+    with JobLocks(own_server.url) as others:
+        later = others.acquire("k")
+        assert later.token > lease.token
+        later.release()
+
+
+def test_a_waiter_outlives_a_restart_of_the_server(own_server, locks):
+    lease = locks.acquire("k", ttl=60)
+    waiter = Waiter(locks)
+    waiter.queued()
+    own_server.restart()
+    assert waiter.had.wait(30)
+    assert waiter.ended() > lease.token
+    lease.release()
+
+
+def test_a_waiter_is_queued_again_when_everything_was_flushed(own_server, locks):
+    lease = locks.acquire("k", ttl=60)
+    waiter = Waiter(locks)
+    waiter.queued()
+    own_server.ask("FLUSHALL")
+    assert waiter.ended() > lease.token
+    lease.release()
+
+
+def test_a_waiter_whose_ear_was_cut_off_is_served_and_hears_again(own_server, locks):
+    lease = locks.acquire("k", ttl=60)
+    waiter = Waiter(locks)
+    waiter.queued()
+    store = locks.store
+    wait_until(lambda: own_server.ask("PUBSUB", "CHANNELS", "joblock:to:*"), "it listens")
+    (channel,) = own_server.ask("PUBSUB", "CHANNELS", "joblock:to:*")
+    own_server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+    wait_until(
+        lambda: own_server.ask("PUBSUB", "CHANNELS", "joblock:to:*") == [channel],
+        "it listens again",
+    )
+    begin = time.monotonic()
+    lease.release()
+    assert waiter.ended() > lease.token
+    assert time.monotonic() - begin < 3  # it was told: a check comes every four seconds
+    assert store.url == own_server.url
+
+
+def test_a_dead_waiter_is_passed_over_without_delay(own_server, locks):
+    """It says that it listens, and nobody does: the next one has the key at once."""
+    from joblock.store.ops import Acquire, Queueing
+
+    lease = locks.acquire("k", ttl=60)
+    locks.store.driver().call(
+        Acquire("k", "dead", 60_000, queue=Queueing("dead-client", listening=True))
+    )
+    waiter = Waiter(locks)
+    wait_until(lambda: len(locks.model.waiters("k")) == 2, "both are queued")
+    wait_until(lambda: own_server.ask("PUBSUB", "CHANNELS", "joblock:to:*"), "one listens")
+    begin = time.monotonic()
+    lease.release()
+    waiter.ended()
+    assert time.monotonic() - begin < 0.9  # less than a claim lasts
+    assert locks.store.driver().call(Acquire("k", "other", 1_000)).token
+
+
+def test_a_server_that_hangs_is_an_error_in_bounded_time(own_server, locks):
+    import signal
+
+    assert locks.model.acquire("k", 60, "h")
+    own_server.signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="no answer within"):
+        locks.model.acquire("k", 60, "h")
+    assert time.monotonic() - begin < 6
+    own_server.signal(signal.SIGCONT)
+    assert locks.model.acquire("k", 60, "h")
+
+
+def test_a_server_that_is_gone_is_an_error_that_says_where(own_server, locks):
+    assert locks.model.acquire("k", 60, "h")
+    own_server.stop()
+    with pytest.raises(StoreUnavailable, match=f"127.0.0.1:{own_server.port}"):
+        locks.model.acquire("k", 60, "h")
+
+
+async def test_cancelled_acquires_leave_nothing_held_and_nobody_queued(own_server):
+    proxy = SlowProxy(own_server.port, 0.05)
+    async with AsyncJobLocks(proxy.url) as locks:
+        assert await locks.model.acquire("warm", 1, "h")
+        for number in range(40):
+            wait = number % 2 == 0
+            task = asyncio.create_task(locks.acquire(f"k{number}", ttl=60, wait=wait))
+            await asyncio.sleep(0.005 * (number % 9))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        proxy.delay = 0
+        leaked = [f"k{number}" for number in range(40)]
+
+        async def look() -> list[str]:
+            return [key for key in leaked if await locks.model.holders(key)]
+
+        end = time.monotonic() + 10
+        while leaked := await look():
+            assert time.monotonic() < end, f"still held: {leaked}"
+            await asyncio.sleep(0.05)
+    proxy.close()
+
+
+def test_a_failover_loses_no_waiter_and_tokens_grow(guarded):
+    with JobLocks(guarded.url) as locks:
+        lease = locks.acquire("k", ttl=60)
+        waiter = Waiter(locks, wait=60)
+        waiter.queued()
+        wait_until(lambda: guarded.replica.ask("DBSIZE") > 0, "the replica has it")
+        guarded.primary.stop()
+        # The lease is held through the failover: whoever replicated it, knows it.
+        wait_until(lambda: _released(lease), "the new primary answers", 30)
+        assert waiter.ended() > lease.token
+
+
+def _released(lease) -> bool:
+    return lease.release()
+
+
+def test_a_grant_that_too_few_replicas_acknowledge_is_taken_back(own_server):
+    store = RedisStore.from_url(f"{own_server.url}?min_replicas=1")
+    with JobLocks(store) as locks:
+        with pytest.raises(StoreUnavailable, match="min_replicas=1"):
+            locks.acquire("k")
+        assert locks.model.peek("k") is None
+
+
+def test_a_grant_that_a_replica_acknowledges_counts(guarded):
+    with JobLocks(f"{guarded.url}?min_replicas=1") as locks, locks.lock("k") as lease:
+        assert lease.held
+        assert guarded.replica.ask("EXISTS", "joblock:{.k}") == 1
