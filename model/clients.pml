@@ -5,8 +5,8 @@
  *             _Wait (ask, sleep, ask again, the last chance), then hold, refresh, release
  * told[h]     the flag of the waiter's ClientSeat, src/joblock/client/seat.py, set by Hub.deliver
  * known[h]    ClientSeat.epoch
- * Hub         the batched check: Keeper._check_keys and _tell_seats in src/joblock/client/keeper.py,
- *             for the seats of src/joblock/client/hub.py
+ * Hub         the batched check: Keeper._check_keys and Keeper._tell_seats,
+ *             src/joblock/client/keeper.py, for the seats of src/joblock/client/hub.py
  * Late        a handle whose lease was lost and whose holder has acquired again meanwhile
  * Env         time (leases, claims and presence run out) and faults: crashes, pauses, claims
  *             confirmed too late, lost notices, lost replies
@@ -95,102 +95,102 @@ hidden byte ahead;
 
 /* No older live waiter that fits is overtaken. Called before h has its lease. */
 inline no_barging(h) {
-  ahead = true;
-  for (w : 0 .. N - 1) {
-    if
-    :: w >= waiters || line[w] == (h) -> ahead = false
-    :: else
-    fi;
-    if
-    :: ahead -> assert(parked[line[w]] || !present[ROW(line[w])] || kind[line[w]] == CLAIM)
-    :: else
-    fi
-  }
+    ahead = true;
+    for (w : 0 .. N - 1) {
+        if
+        :: w >= waiters || line[w] == (h) -> ahead = false
+        :: else
+        fi;
+        if
+        :: ahead -> assert(parked[line[w]] || !present[ROW(line[w])] || kind[line[w]] == CLAIM)
+        :: else
+        fi
+    }
 }
 
 /* What h was given fits under its own limit beside the live ones; an exclusive one is alone. */
 inline admitted(h) {
-  taken = 0;
-  closed = false;
-  for (k : 0 .. N - 1) {
-    if
-    :: k != (h) && runs(k) ->
-      taken = taken + WEIGHT(k);
-      closed = closed || exclusive(k)
-    :: else
-    fi
-  }
-  assert(!closed);
-  assert(!exclusive(h) || taken == 0);
-  assert(taken + WEIGHT(h) <= LIMIT(h))
+    taken = 0;
+    closed = false;
+    for (k : 0 .. N - 1) {
+        if
+        :: k != (h) && runs(k) ->
+            taken = taken + WEIGHT(k);
+            closed = closed || exclusive(k)
+        :: else
+        fi
+    }
+    assert(!closed);
+    assert(!exclusive(h) || taken == 0);
+    assert(taken + WEIGHT(h) <= LIMIT(h))
 }
 
 /* Tokens grow: an exclusive lease's is above all before it, all after it are above it. */
 inline granted(h) {
-  sure[h] = true;
+    sure[h] = true;
 #ifdef TOKENS
-  assert(token[h] > seen);
+    assert(token[h] > seen);
 #ifdef PERMIT_TOKENS
-  assert(token[h] > seen_share);
-#endif
-  if
-  :: exclusive(h) ->
     assert(token[h] > seen_share);
-    seen = token[h]
-  :: else ->
-    seen_share = (token[h] > seen_share -> token[h] : seen_share)
-  fi
+#endif
+    if
+    :: exclusive(h) ->
+        assert(token[h] > seen_share);
+        seen = token[h]
+    :: else ->
+        seen_share = (token[h] > seen_share -> token[h] : seen_share)
+    fi
 #endif
 }
 
 /* A refresh or release with token t had its effect: it was that very lease. */
 inline touched(h, t) {
 #ifdef TOKENS
-  assert(token[h] == t)
+    assert(token[h] == t)
 #else
-  skip
+    skip
 #endif
 }
 
 /* A waiter that was just told to wait can count on being served. */
 inline not_forgotten(h) {
-  in_line(h);
-  assert(did && !parked[h] && ROW(h) == CLIENT(h) && present[CLIENT(h)])
+    in_line(h);
+    assert(did && !parked[h] && ROW(h) == CLIENT(h) && present[CLIENT(h)])
 }
 
 /* At the end of each operation: nobody who could be served is not; nobody who holds a lease and
  * was never paused has lost it; and no waiter is parked without its client being able to tell. */
 inline settled() {
-  head = NOBODY;
-  for (at : 0 .. N - 1) {
+    head = NOBODY;
+    for (at : 0 .. N - 1) {
+        if
+        :: head == NOBODY && at < waiters && !parked[line[at]] && kind[line[at]] != CLAIM ->
+            head = line[at]
+        :: else
+        fi
+    }
     if
-    :: head == NOBODY && at < waiters && !parked[line[at]] && kind[line[at]] != CLAIM ->
-      head = line[at]
+    :: head != NOBODY ->
+        fits(head);
+        assert(!fit)
     :: else
-    fi
-  }
-  if
-  :: head != NOBODY ->
-    fits(head);
-    assert(!fit)
-  :: else
-  fi;
-  for (w : 0 .. N - 1) {
-    assert(!sure[w] || (kind[w] == LEASE && !over[w]));
-    assert(!(parked[w] && asleep[w] && present[CLIENT(w)] && known[w] == epoch[CLIENT(w)]))
-  };
-  skip /* for a d_step must not end with a loop */
+    fi;
+    for (w : 0 .. N - 1) {
+        assert(!sure[w] || (kind[w] == LEASE && !over[w]));
+        assert(!(parked[w] && asleep[w] && present[CLIENT(w)] && known[w] == epoch[CLIENT(w)]))
+    };
+    skip /* for a d_step must not end with a loop */
 }
 
 /* ---- The processes ---- */
 
 /* What h knows no more once it is granted, has given up or has crashed. */
 inline forget(h) {
-  wants[h] = false;
-  asleep[h] = false;
-  told[h] = 0;
-  known[h] = 0;
-  reply[h] = 0
+    wants[h] = false;
+    asleep[h] = false;
+    told[h] = 0;
+    known[h] = 0;
+    reply[h] = 0
 }
 
 #ifdef TOKENS
@@ -200,168 +200,168 @@ inline forget(h) {
 #endif
 
 inline ask(h) {
-  wants[h] = true;
-  asleep[h] = false;
+    wants[h] = true;
+    asleep[h] = false;
 #ifndef BREAK_HEAR_BEFORE_ASKING
-  told[h] = 0;
+    told[h] = 0;
 #endif
-  acquire(h, true);
-  reply[h] = answer;
-  known[h] = (answer == BUSY -> epoch[CLIENT(h)] : 0);
+    acquire(h, true);
+    reply[h] = answer;
+    known[h] = (answer == BUSY -> epoch[CLIENT(h)] : 0);
 #ifdef BREAK_EPOCH_OF_EACH
-  for (w : 0 .. N - 1) {
-    known[w] = (asleep[w] && CLIENT(w) == CLIENT(h) -> epoch[CLIENT(h)] : known[w])
-  };
+    for (w : 0 .. N - 1) {
+        known[w] = (asleep[w] && CLIENT(w) == CLIENT(h) -> epoch[CLIENT(h)] : known[w])
+    };
 #endif
-  skip
+    skip
 }
 
 #define here (home == CLIENT(me) && up(home))
 
 proctype Waiter(byte me; byte home) {
 #ifdef ROUNDS
-  byte rounds;
+    byte rounds;
 #endif
 again:
-  if
+    if
 #ifdef ROUNDS
-  :: rounds < ROUNDS -> rounds++
+    :: rounds < ROUNDS -> rounds++
 #else
-  :: true
+    :: true
 #endif
-  :: goto enough /* or wants nothing any more, ever */
-  fi;
+    :: goto enough /* or wants nothing any more, ever */
+    fi;
 
 #ifdef TWO_STEPS
-  /* A store that cannot refuse and queue in one step: refused, then queued, then tried again. */
-  if
-  :: d_step { here -> wants[me] = true; acquire(me, false); reply[me] = answer }
-  fi;
-  if
-  :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
-     goto hold
-  :: d_step { here && reply[me] == BUSY ->
-       reply[me] = 0;
-       report(CLIENT(me));
-       enqueue(me);
-       printf("%d is queued\n", me);
-       known[me] = epoch[CLIENT(me)];
+    /* A store that cannot refuse and queue in one step: refused, then queued, then tried again. */
+    if
+    :: d_step { here -> wants[me] = true; acquire(me, false); reply[me] = answer }
+    fi;
+    if
+    :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
+        goto hold
+    :: d_step { here && reply[me] == BUSY ->
+            reply[me] = 0;
+            report(CLIENT(me));
+            enqueue(me);
+            printf("%d is queued\n", me);
+            known[me] = epoch[CLIENT(me)];
 #ifdef BREAK_TRY_AGAIN
-       asleep[me] = true
+            asleep[me] = true
 #endif
-     }
-  fi;
+        }
+    fi;
 #endif
 
-  do
-  :: d_step { here && (asleep[me] -> told[me] != 0 : reply[me] == 0 || faults > 0) ->
-       faults = (reply[me] == 0 -> faults : faults - 1); /* the reply is lost */
-       ask(me)
-     }
-  :: d_step { here && reply[me] == BUSY ->
-       reply[me] = 0;
+    do
+    :: d_step { here && (asleep[me] -> told[me] != 0 : reply[me] == 0 || faults > 0) ->
+            faults = (reply[me] == 0 -> faults : faults - 1); /* the reply is lost */
+            ask(me)
+        }
+    :: d_step { here && reply[me] == BUSY ->
+            reply[me] = 0;
 #ifdef BREAK_HEAR_BEFORE_ASKING
-       told[me] = 0;
+            told[me] = 0;
 #endif
-       asleep[me] = true
-     }
-  :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
-     break
-#if GIVE_UPS > 0
-  :: d_step { here && wants[me] && give_ups > 0 ->
-       /* The last chance: asked without queueing. */
-       give_ups--;
-       asleep[me] = false;
-       acquire(me, false);
-       reply[me] = answer
-     };
-     if
-     :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
+            asleep[me] = true
+        }
+    :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
         break
-     :: d_step { here && (reply[me] == BUSY || faults > 0) ->
-          faults = (reply[me] == BUSY -> faults : faults - 1); /* the reply is lost */
-          forget(me);
-          sure[me] = false;
-          leave(me)
+#if GIVE_UPS > 0
+    :: d_step { here && wants[me] && give_ups > 0 ->
+            /* The last chance: asked without queueing. */
+            give_ups--;
+            asleep[me] = false;
+            acquire(me, false);
+            reply[me] = answer
         };
-        goto again
-     fi
+        if
+        :: d_step { here && reply[me] == GRANTED -> learn(me); forget(me) };
+            break
+        :: d_step { here && (reply[me] == BUSY || faults > 0) ->
+                faults = (reply[me] == BUSY -> faults : faults - 1); /* the reply is lost */
+                forget(me);
+                sure[me] = false;
+                leave(me)
+            };
+            goto again
+        fi
 #endif
-  od;
+    od;
 
 hold:
-  do
-  :: d_step { here -> sure[me] = false; release(me, token_of(me)) };
-     break
+    do
+    :: d_step { here -> sure[me] = false; release(me, token_of(me)) };
+        break
 #if FAULTS > 0
-  :: d_step { here && over[me] -> refresh(me, token_of(me)) }
+    :: d_step { here && over[me] -> refresh(me, token_of(me)) }
 #endif
 #ifdef TOKENS
-  :: d_step { here && !sure[me] && !runs(me) && stale[me] == 0 -> stale[me] = my_token[me] };
-     break
+    :: d_step { here && !sure[me] && !runs(me) && stale[me] == 0 -> stale[me] = my_token[me] };
+        break
 #endif
-  od;
+    od;
 #ifdef TOKENS
-  my_token[me] = 0;
+    my_token[me] = 0;
 #endif
-  goto again;
+    goto again;
 enough:
-  skip
+    skip
 }
 
 #ifdef CHECKS
 /* What the result of a check tells the sleeping waiters of client c. */
 inline spread(c) {
-  for (w : 0 .. N - 1) {
-    if
+    for (w : 0 .. N - 1) {
+        if
 #ifdef BREAK_EPOCH
-    :: CLIENT(w) == c && asleep[w] && claimed[w] ->
+        :: CLIENT(w) == c && asleep[w] && claimed[w] ->
 #else
-    :: CLIENT(w) == c && asleep[w] && (claimed[w] || known[w] != found) ->
+        :: CLIENT(w) == c && asleep[w] && (claimed[w] || known[w] != found) ->
 #endif
-      told[w] = CHECKED
-    :: else
-    fi;
-    claimed[w] = false
-  };
-  found = 0
+            told[w] = CHECKED
+        :: else
+        fi;
+        claimed[w] = false
+    };
+    found = 0
 }
 
 /* With CHECKS=2 the result of a check may be old when it is read. */
 proctype Hub(byte me) {
-  byte found; /* the epoch */
-  bool claimed[N];
+    byte found; /* the epoch */
+    bool claimed[N];
 endless:
-  if
-  :: d_step { up(me) && WAITS(me) ->
-       check(me);
-       for (w : 0 .. N - 1) {
-         claimed[w] = (kind[w] == CLAIM && ROW(w) == me)
-       };
-       found = epoch[me];
+    if
+    :: d_step { up(me) && WAITS(me) ->
+            check(me);
+            for (w : 0 .. N - 1) {
+                claimed[w] = (kind[w] == CLAIM && ROW(w) == me)
+            };
+            found = epoch[me];
 #if CHECKS == 1
-       spread(me)
+            spread(me)
 #endif
-     }
-  fi;
+        }
+    fi;
 #if CHECKS == 2
-  if
-  :: d_step { up(me) -> spread(me) }
-  fi;
+    if
+    :: d_step { up(me) -> spread(me) }
+    fi;
 #endif
-  goto endless
+    goto endless
 }
 #endif
 
 #ifdef TOKENS
-/* The only one for whom the token matters: his holder may have a lease again, but not his. */
+/* The one for whom the token matters: its holder may have a lease again, but not the same. */
 proctype Late(byte me) {
 endless:
-  if
-  :: d_step { awake(me) && stale[me] != 0 -> release(me, stale[me]); stale[me] = 0 }
-  :: d_step { awake(me) && stale[me] != 0 -> refresh(me, stale[me]); stale[me] = 0 }
-  fi;
-  goto endless
+    if
+    :: d_step { awake(me) && stale[me] != 0 -> release(me, stale[me]); stale[me] = 0 }
+    :: d_step { awake(me) && stale[me] != 0 -> refresh(me, stale[me]); stale[me] = 0 }
+    fi;
+    goto endless
 }
 #endif
 
@@ -369,54 +369,54 @@ endless:
 
 /* Time runs out on those who do not run. */
 #define TIME_OF_HOLDER(h) \
-  :: d_step { !up(ROW(h)) && kind[h] != NONE && !over[h] -> \
-       over[h] = true; \
-       printf("time is over for %d\n", h) \
-     } \
-  :: d_step { kind[h] == CLAIM && !over[h] && faults > 0 -> \
-       over[h] = true; \
-       faults--; \
-       printf("%d is too slow for its claim\n", h) \
-     } \
-  :: d_step { told[h] == NOTICE && faults > 0 -> \
-       told[h] = 0; \
-       faults--; \
-       printf("the notice to %d is lost\n", h) \
-     }
+    :: d_step { !up(ROW(h)) && kind[h] != NONE && !over[h] -> \
+            over[h] = true; \
+            printf("time is over for %d\n", h) \
+        } \
+    :: d_step { kind[h] == CLAIM && !over[h] && faults > 0 -> \
+            over[h] = true; \
+            faults--; \
+            printf("%d is too slow for its claim\n", h) \
+        } \
+    :: d_step { told[h] == NOTICE && faults > 0 -> \
+            told[h] = 0; \
+            faults--; \
+            printf("the notice to %d is lost\n", h) \
+        }
 
 #define FATE_OF_CLIENT(c) \
-  :: d_step { !up(c) && present[c] -> \
-       present[c] = false; \
-       printf("presence is over for client %d\n", c) \
-     } \
-  :: d_step { faults > 0 && !crashed[c] -> \
-       unsure(c); \
-       for (w : 0 .. N - 1) { \
-         if \
-         :: CLIENT(w) == c -> forget(w) \
-         :: else \
-         fi \
-       }; \
-       crashed[c] = true; \
-       paused[c] = false; \
-       faults--; \
-       printf("client %d crashes\n", c) \
-     } \
-  :: d_step { faults > 0 && up(c) -> \
-       unsure(c); \
-       paused[c] = true; \
-       faults--; \
-       printf("client %d stops for a while\n", c) \
-     } \
-  :: d_step { paused[c] -> \
-       paused[c] = false; \
-       printf("client %d goes on\n", c) \
-     }
+    :: d_step { !up(c) && present[c] -> \
+            present[c] = false; \
+            printf("presence is over for client %d\n", c) \
+        } \
+    :: d_step { faults > 0 && !crashed[c] -> \
+            unsure(c); \
+            for (w : 0 .. N - 1) { \
+                if \
+                :: CLIENT(w) == c -> forget(w) \
+                :: else \
+                fi \
+            }; \
+            crashed[c] = true; \
+            paused[c] = false; \
+            faults--; \
+            printf("client %d crashes\n", c) \
+        } \
+    :: d_step { faults > 0 && up(c) -> \
+            unsure(c); \
+            paused[c] = true; \
+            faults--; \
+            printf("client %d stops for a while\n", c) \
+        } \
+    :: d_step { paused[c] -> \
+            paused[c] = false; \
+            printf("client %d goes on\n", c) \
+        }
 
 inline unsure(c) {
-  for (w : 0 .. N - 1) {
-    sure[w] = sure[w] && CLIENT(w) != c
-  }
+    for (w : 0 .. N - 1) {
+        sure[w] = sure[w] && CLIENT(w) != c
+    }
 }
 
 /* A claim whose notice reached nobody, since its client has crashed. */
@@ -424,61 +424,61 @@ inline unsure(c) {
 
 proctype Env() {
 endless:
-  if
-  :: d_step { unheard(0) || unheard(1) || unheard(N - 2) || unheard(N - 1) ->
-       ahead = 0;
-       do
-       :: unheard(ahead) -> break
-       :: else -> ahead++
-       od;
-       strike(ahead)
-     }
-  TIME_OF_HOLDER(0)
-  TIME_OF_HOLDER(1)
+    if
+    :: d_step { unheard(0) || unheard(1) || unheard(N - 2) || unheard(N - 1) ->
+            ahead = 0;
+            do
+            :: unheard(ahead) -> break
+            :: else -> ahead++
+            od;
+            strike(ahead)
+        }
+    TIME_OF_HOLDER(0)
+    TIME_OF_HOLDER(1)
 #if N > 2
-  TIME_OF_HOLDER(2)
+    TIME_OF_HOLDER(2)
 #endif
 #if N > 3
-  TIME_OF_HOLDER(3)
+    TIME_OF_HOLDER(3)
 #endif
-  FATE_OF_CLIENT(0)
+    FATE_OF_CLIENT(0)
 #if CLIENTS > 1
-  FATE_OF_CLIENT(1)
+    FATE_OF_CLIENT(1)
 #endif
 #if CLIENTS > 2
-  FATE_OF_CLIENT(2)
+    FATE_OF_CLIENT(2)
 #endif
 #if CLIENTS > 3
-  FATE_OF_CLIENT(3)
+    FATE_OF_CLIENT(3)
 #endif
-  :: d_step { faults > 0 -> faults = 0 } /* they may happen, but need not */
-  fi;
-  goto endless
+    :: d_step { faults > 0 -> faults = 0 } /* they may happen, but need not */
+    fi;
+    goto endless
 }
 #endif
 
 init {
-  atomic {
-    for (k : 0 .. N - 1) {
-      run Waiter(k, CLIENT(k))
-    };
+    atomic {
+        for (k : 0 .. N - 1) {
+            run Waiter(k, CLIENT(k))
+        };
 #ifdef TAKE_OVER
-    run Waiter(0, N);
+        run Waiter(0, N);
 #endif
 #ifdef CHECKS
-    for (k : 0 .. CLIENTS - 1) {
-      run Hub(k)
-    };
+        for (k : 0 .. CLIENTS - 1) {
+            run Hub(k)
+        };
 #endif
 #ifdef TOKENS
-    for (k : 0 .. N - 1) {
-      run Late(k)
-    };
+        for (k : 0 .. N - 1) {
+            run Late(k)
+        };
 #endif
 #if FAULTS > 0
-    run Env()
+        run Env()
 #endif
-  }
+    }
 }
 
 /* No live waiter is forgotten: each is granted in the end, or gives up, or crashes. */

@@ -66,248 +66,248 @@ hidden mtype answer;
 
 /* fit = may h have its lease beside the live leases of the others? */
 inline fits(h) {
-  taken = 0;
-  closed = false;
-  for (k : 0 .. N - 1) {
-    if
-    :: k != (h) && runs(k) ->
+    taken = 0;
+    closed = false;
+    for (k : 0 .. N - 1) {
+        if
+        :: k != (h) && runs(k) ->
 #ifdef BREAK_CLAIMS_COUNT
-      if
-      :: kind[k] == LEASE ->
-        taken = taken + WEIGHT(k);
-        closed = closed || exclusive(k)
-      :: else
-      fi
+            if
+            :: kind[k] == LEASE ->
+                taken = taken + WEIGHT(k);
+                closed = closed || exclusive(k)
+            :: else
+            fi
 #else
-      taken = taken + WEIGHT(k);
-      closed = closed || exclusive(k)
+            taken = taken + WEIGHT(k);
+            closed = closed || exclusive(k)
 #endif
-    :: else
-    fi
-  }
-  fit = (!closed && (exclusive(h) -> taken == 0 : taken + WEIGHT(h) <= LIMIT(h)))
+        :: else
+        fi
+    }
+    fit = (!closed && (exclusive(h) -> taken == 0 : taken + WEIGHT(h) <= LIMIT(h)))
 }
 
 inline in_line(h) {
-  did = false;
-  for (k : 0 .. N - 1) {
-    did = did || (k < waiters && line[k] == (h))
-  }
+    did = false;
+    for (k : 0 .. N - 1) {
+        did = did || (k < waiters && line[k] == (h))
+    }
 }
 
 inline enqueue(h) {
-  line[waiters] = h;
-  waiters++
+    line[waiters] = h;
+    waiters++
 }
 
 inline dequeue(h) {
-  did = false;
-  for (k : 0 .. N - 1) {
+    did = false;
+    for (k : 0 .. N - 1) {
+        if
+        :: k < waiters && line[k] == (h) -> did = true
+        :: else
+        fi;
+        if
+        :: did && k + 1 < waiters -> line[k] = line[k + 1]
+        :: else
+        fi
+    }
     if
-    :: k < waiters && line[k] == (h) -> did = true
-    :: else
-    fi;
-    if
-    :: did && k + 1 < waiters -> line[k] = line[k + 1]
+    :: did ->
+        waiters--;
+        line[waiters] = 0;
+        parked[h] = false
     :: else
     fi
-  }
-  if
-  :: did ->
-    waiters--;
-    line[waiters] = 0;
-    parked[h] = false
-  :: else
-  fi
 }
 
 inline drop(h) {
-  kind[h] = NONE;
-  over[h] = false;
+    kind[h] = NONE;
+    over[h] = false;
 #ifdef TOKENS
-  token[h] = 0
+    token[h] = 0
 #endif
 }
 
 /* Put down what h is given; expired leases that no longer fit beside it are gone for good. */
 inline settle(h, what) {
-  no_barging(h);
-  kind[h] = what;
-  over[h] = false;
+    no_barging(h);
+    kind[h] = what;
+    over[h] = false;
 #ifdef TOKENS
-  last_token++;
-  token[h] = last_token;
+    last_token++;
+    token[h] = last_token;
 #endif
-  for (w : 0 .. N - 1) {
-    if
-    :: kind[w] != NONE && over[w] ->
-      fits(w);
-      if
-      :: !fit -> drop(w)
-      :: else
-      fi
-    :: else
-    fi
-  }
-  admitted(h)
+    for (w : 0 .. N - 1) {
+        if
+        :: kind[w] != NONE && over[w] ->
+            fits(w);
+            if
+            :: !fit -> drop(w)
+            :: else
+            fi
+        :: else
+        fi
+    }
+    admitted(h)
 }
 
 inline notify(h) {
-  if
-  :: told[h] == 0 && !crashed[ROW(h)] -> told[h] = NOTICE
-  :: else
-  fi
+    if
+    :: told[h] == 0 && !crashed[ROW(h)] -> told[h] = NOTICE
+    :: else
+    fi
 }
 
 /* A client shows that it is there; its presence begins anew if it was over. */
 inline report(c) {
-  if
-  :: !present[c] ->
-    epoch[c]++;
-    present[c] = true
-  :: else
-  fi
+    if
+    :: !present[c] ->
+        epoch[c]++;
+        present[c] = true
+    :: else
+    fi
 }
 
 inline lapse() {
-  for (w : 0 .. N - 1) {
-    if
-    :: kind[w] == CLAIM && over[w] ->
-      printf("  the claim of %d has lapsed\n", w);
-      drop(w);
+    for (w : 0 .. N - 1) {
+        if
+        :: kind[w] == CLAIM && over[w] ->
+            printf("  the claim of %d has lapsed\n", w);
+            drop(w);
 #ifndef BREAK_STRIKE
-      present[ROW(w)] = false;
+            present[ROW(w)] = false;
 #endif
-      in_line(w);
-      if
-      :: did ->
-        parked[w] = true;
-        lost[w]++
-      :: else
-      fi
-    :: else
-    fi
-  }
+            in_line(w);
+            if
+            :: did ->
+                parked[w] = true;
+                lost[w]++
+            :: else
+            fi
+        :: else
+        fi
+    }
 }
 
 inline hand_to(h, asking, checking) {
-  printf("  a claim for %d\n", h);
-  settle(h, CLAIM);
-  if
-  :: h != asking && ROW(h) != checking -> notify(h)
-  :: else
-  fi
+    printf("  a claim for %d\n", h);
+    settle(h, CLAIM);
+    if
+    :: h != asking && ROW(h) != checking -> notify(h)
+    :: else
+    fi
 }
 
 /* Claims for the oldest live waiters while they fit; head is the first that does not. */
 inline serve(asking, checking) {
-  head = NOBODY;
-  for (at : 0 .. N - 1) {
-    if
-    :: head == NOBODY && at < waiters && !parked[line[at]] && !present[ROW(line[at])] ->
-      printf("  %d is parked\n", line[at]);
-      parked[line[at]] = true
-    :: head == NOBODY && at < waiters && !parked[line[at]] && present[ROW(line[at])] ->
-      fits(line[at]);
-      if
-      :: kind[line[at]] == CLAIM -> skip
-      :: kind[line[at]] != CLAIM && fit -> hand_to(line[at], asking, checking)
+    head = NOBODY;
+    for (at : 0 .. N - 1) {
+        if
+        :: head == NOBODY && at < waiters && !parked[line[at]] && !present[ROW(line[at])] ->
+            printf("  %d is parked\n", line[at]);
+            parked[line[at]] = true
+        :: head == NOBODY && at < waiters && !parked[line[at]] && present[ROW(line[at])] ->
+            fits(line[at]);
+            if
+            :: kind[line[at]] == CLAIM -> skip
+            :: kind[line[at]] != CLAIM && fit -> hand_to(line[at], asking, checking)
 #ifdef BREAK_HEAVY_WAITS
-      :: else
+            :: else
 #else
-      :: else -> head = line[at]
+            :: else -> head = line[at]
 #endif
-      fi
-    :: else
-    fi
-  }
+            fi
+        :: else
+        fi
+    }
 }
 
 inline confirm(h) {
-  asked_by(h);
-  kind[h] = LEASE;
-  dequeue(h);
-  lost[h] = 0;
-  answer = GRANTED;
-  granted(h)
+    asked_by(h);
+    kind[h] = LEASE;
+    dequeue(h);
+    lost[h] = 0;
+    answer = GRANTED;
+    granted(h)
 }
 
 /* A waiter that asks again after it was parked. */
 inline unpark(h) {
-  if
-  :: parked[h] ->
-#ifndef BREAK_UNPARK
-    parked[h] = false;
-#endif
     if
-    :: lost[h] >= TOO_OFTEN ->
-      dequeue(h);
-      enqueue(h);
-      lost[h] = 0
+    :: parked[h] ->
+#ifndef BREAK_UNPARK
+        parked[h] = false;
+#endif
+        if
+        :: lost[h] >= TOO_OFTEN ->
+            dequeue(h);
+            enqueue(h);
+            lost[h] = 0
+        :: else
+        fi
     :: else
     fi
-  :: else
-  fi
 }
 
 /* answer = GRANTED or BUSY; queued tells whether a refused h is put in line. */
 inline acquire(h, queued) {
-  printf("%d asks\n", h);
-  lapse();
-  yes = runs(h);
-  if
-  :: !yes && queued ->
-    report(CLIENT(h));
+    printf("%d asks\n", h);
+    lapse();
+    yes = runs(h);
+    if
+    :: !yes && queued ->
+        report(CLIENT(h));
 #ifndef BREAK_TAKE_OVER
-    asked_by(h);
+        asked_by(h);
 #endif
-    unpark(h)
-  :: else
-  fi;
+        unpark(h)
+    :: else
+    fi;
 #ifdef BREAK_SERVE_AFTER_LAPSE
-  if
-  :: !yes -> serve(h, NOBODY)
-  :: else
-  fi;
+    if
+    :: !yes -> serve(h, NOBODY)
+    :: else
+    fi;
 #else
-  serve(h, NOBODY);
+    serve(h, NOBODY);
 #endif
-  fits(h);
-  if
-  :: kind[h] == CLAIM -> confirm(h)
-  :: yes && kind[h] == LEASE ->
-    asked_by(h);
-    answer = GRANTED
+    fits(h);
+    if
+    :: kind[h] == CLAIM -> confirm(h)
+    :: yes && kind[h] == LEASE ->
+        asked_by(h);
+        answer = GRANTED
 #ifdef BREAK_BARGE
-  :: !yes && kind[h] != CLAIM && fit ->
+    :: !yes && kind[h] != CLAIM && fit ->
 #else
-  :: !yes && kind[h] != CLAIM && fit && head == NOBODY ->
+    :: !yes && kind[h] != CLAIM && fit && head == NOBODY ->
 #endif
-    asked_by(h);
-    dequeue(h);
-    lost[h] = 0;
-    settle(h, LEASE);
-    answer = GRANTED;
-    granted(h)
-  :: else -> refuse(h, queued)
-  fi;
-  printf("  answer: %e\n", answer);
-  settled()
+        asked_by(h);
+        dequeue(h);
+        lost[h] = 0;
+        settle(h, LEASE);
+        answer = GRANTED;
+        granted(h)
+    :: else -> refuse(h, queued)
+    fi;
+    printf("  answer: %e\n", answer);
+    settled()
 }
 
 inline refuse(h, queued) {
-  answer = BUSY;
-  in_line(h);
-  if
-  :: queued && !did ->
-    asked_by(h);
-    enqueue(h)
-  :: else
-  fi;
-  if
-  :: queued -> not_forgotten(h)
-  :: else
-  fi
+    answer = BUSY;
+    in_line(h);
+    if
+    :: queued && !did ->
+        asked_by(h);
+        enqueue(h)
+    :: else
+    fi;
+    if
+    :: queued -> not_forgotten(h)
+    :: else
+    fi
 }
 
 #ifdef TOKENS
@@ -322,81 +322,81 @@ inline refuse(h, queued) {
 
 /* t is the token; yes = was it renewed */
 inline refresh(h, t) {
-  printf("%d refreshes\n", h);
-  fits(h);
+    printf("%d refreshes\n", h);
+    fits(h);
 #ifdef BREAK_REFRESH_FITS
-  yes = (kind[h] == LEASE && mine(h, t));
+    yes = (kind[h] == LEASE && mine(h, t));
 #else
-  yes = (kind[h] == LEASE && mine(h, t) && (!over[h] || fit));
+    yes = (kind[h] == LEASE && mine(h, t) && (!over[h] || fit));
 #endif
-  if
-  :: yes ->
-    touched(h, t);
-    over[h] = false;
-    admitted(h)
-  :: else
-  fi
+    if
+    :: yes ->
+        touched(h, t);
+        over[h] = false;
+        admitted(h)
+    :: else
+    fi
 }
 
 /* yes = was it freed */
 inline release(h, t) {
-  printf("%d releases\n", h);
-  lapse();
-  yes = (kind[h] != NONE && mine(h, t));
-  if
-  :: yes ->
-    touched(h, t);
+    printf("%d releases\n", h);
+    lapse();
+    yes = (kind[h] != NONE && mine(h, t));
     if
-    :: kind[h] == CLAIM -> dequeue(h)
+    :: yes ->
+        touched(h, t);
+        if
+        :: kind[h] == CLAIM -> dequeue(h)
+        :: else
+        fi;
+        drop(h)
     :: else
     fi;
-    drop(h)
-  :: else
-  fi;
 #if defined(BREAK_SERVE_AFTER_LAPSE)
-  if
-  :: yes -> serve(NOBODY, NOBODY)
-  :: else
-  fi;
+    if
+    :: yes -> serve(NOBODY, NOBODY)
+    :: else
+    fi;
 #elif !defined(BREAK_SERVE_AFTER_RELEASE)
-  serve(NOBODY, NOBODY);
+    serve(NOBODY, NOBODY);
 #endif
-  settled()
+    settled()
 }
 
 inline leave(h) {
-  printf("%d leaves\n", h);
-  lapse();
-  dequeue(h);
-  lost[h] = 0;
-  drop(h);
+    printf("%d leaves\n", h);
+    lapse();
+    dequeue(h);
+    lost[h] = 0;
+    drop(h);
 #ifndef BREAK_SERVE_AFTER_LEAVE
-  serve(NOBODY, NOBODY);
+    serve(NOBODY, NOBODY);
 #endif
-  settled()
+    settled()
 }
 
 inline strike(h) {
-  printf("%d is struck\n", h);
-  if
-  :: kind[h] == CLAIM -> over[h] = true
-  :: else
-  fi;
-  lapse();
-  serve(NOBODY, NOBODY);
-  settled()
+    printf("%d is struck\n", h);
+    if
+    :: kind[h] == CLAIM -> over[h] = true
+    :: else
+    fi;
+    lapse();
+    serve(NOBODY, NOBODY);
+    settled()
 }
 
 inline check(c) {
-  printf("client %d checks\n", c);
+    printf("client %d checks\n", c);
 #ifdef BREAK_LAPSE_FIRST
-  report(c);
-  lapse();
+    report(c);
+    lapse();
 #else
-  lapse();
-  report(c);
+    lapse();
+    report(c);
 #endif
-  serve(NOBODY, c);
-  settled();
-  assert(present[c])
+    serve(NOBODY, c);
+    settled();
+    assert(present[c])
 }
