@@ -127,22 +127,44 @@ def test_ctrl_z_stops_the_run_and_fg_goes_on_with_it(shell, locks):
     assert locks.model.peek("k") is None
 
 
-def test_ctrl_z_stops_a_run_again_and_again(shell):
-    shell.sendline(f"joblock run k -- sh -c 'echo started; {READ}'")
+def test_ctrl_z_stops_a_run_again_and_again(shell, tmp_path):
+    (tmp_path / "again.py").write_text(AGAIN)
+    shell.sendline("joblock run k -- python3 again.py")
     shell.expect_exact("started")
     for _ in range(3):
         shell.sendcontrol("z")
         shell.expect("Stopped")
         shell.expect_exact("ready$ ")
         shell.sendline("fg")
-        shell.expect_exact("joblock")
+        shell.expect_exact("continued")
     shell.sendline("hello")
     shell.expect_exact("got:hello")
+    shell.expect_exact("ready$ ")
 
 
-def test_a_run_that_was_stopped_for_longer_than_its_ttl_does_not_go_on(shell, locks):
-    script = 'trap "echo told; exit 0" TERM; echo started; while :; do sleep 0.05; echo beat; done'
-    shell.sendline(f"joblock run --ttl 2s k -- sh -c '{script}'")
+# Tells of each SIGCONT, whatever it is at when that comes.
+AGAIN = """
+import os, select, signal
+
+read, write = os.pipe()
+os.set_blocking(write, False)
+signal.signal(signal.SIGCONT, lambda *_: None)
+signal.set_wakeup_fd(write)
+print("started", flush=True)
+while True:
+    ready, _, _ = select.select([0, read], [], [])
+    if read in ready:
+        os.read(read, 100)
+        print("continued", flush=True)
+    if 0 in ready:
+        print("got:" + input())
+        break
+"""
+
+
+def test_a_run_that_was_stopped_for_longer_than_its_ttl_does_not_go_on(shell, locks, tmp_path):
+    (tmp_path / "beat.py").write_text(BEAT)
+    shell.sendline("joblock run --ttl 2s k -- python3 beat.py")
     shell.expect_exact("started")
     shell.sendcontrol("z")
     shell.expect("Stopped")
@@ -158,16 +180,30 @@ def test_a_run_that_was_stopped_for_longer_than_its_ttl_does_not_go_on(shell, lo
     shell.expect_exact("code:74")
 
 
+BEAT = """
+import signal, sys, time
+
+def told(number, frame):
+    print("told", flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, told)
+print("started", flush=True)
+while True:
+    time.sleep(0.05)
+    print("beat", flush=True)
+"""
+
+
 def test_a_stopped_run_goes_on_in_the_background_with_bg(shell, tmp_path):
-    done = tmp_path / "done"
-    script = f"echo started; while [ ! -e go ]; do sleep 0.05; done; touch {done}"
-    shell.sendline(f"joblock run k -- sh -c '{script}'")
+    os.mkfifo(tmp_path / "go")
+    shell.sendline("joblock run k -- sh -c 'echo started; read x <go; touch done'")
     shell.expect_exact("started")
     shell.sendcontrol("z")
     shell.expect("Stopped")
-    shell.sendline("bg; touch go; wait; echo waited-for")
+    shell.sendline("bg; echo >go; wait; echo waited-for")
     shell.expect_exact("waited-for")
-    assert done.exists()
+    assert (tmp_path / "done").exists()
 
 
 def test_a_run_in_the_background_that_reads_is_stopped_until_fg(shell):
@@ -200,13 +236,15 @@ def test_a_pager_behind_the_run_keeps_the_terminal(shell):
     shell.expect_exact("ready$ ")
 
 
-def test_ctrl_z_in_a_pipe_stops_all_of_it(shell):
-    shell.sendline(f"joblock run k -- sh -c 'echo started; sleep 0.2; {READ}' | cat")
+def test_ctrl_z_in_a_pipe_stops_all_of_it(shell, tmp_path):
+    os.mkfifo(tmp_path / "go")
+    shell.sendline(f"joblock run k -- sh -c 'echo started; read x <go; {READ}' | cat")
     shell.expect_exact("started")
     shell.sendcontrol("z")
     shell.expect("Stopped")
     shell.expect_exact("ready$ ")
     shell.sendline("fg")
+    (tmp_path / "go").write_text("\n")
     shell.sendline("hello")
     shell.expect_exact("got:hello")
     shell.expect_exact("ready$ ")

@@ -6,15 +6,14 @@ SIGTERM waiting, and no signal is to cut off a request halfway.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from joblock.cli.inbox import NOTED, Inbox
 from joblock.values.clock import SystemClock
-
-if TYPE_CHECKING:
-    from joblock.cli.inbox import Inbox
 
 T = TypeVar("T")
 
@@ -49,6 +48,8 @@ class Background(Generic[T]):
         return self.finished
 
     def _run(self) -> None:
+        # The threads that it starts, the keeper's among them, inherit this.
+        signal.pthread_sigmask(signal.SIG_BLOCK, NOTED)
         try:
             self._value.append(self._call())
         except BaseException as error:  # noqa: BLE001 - raised again by result()

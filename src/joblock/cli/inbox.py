@@ -28,7 +28,9 @@ FORWARDED = (
 )
 """The signals that are meant for the command."""
 
-_NOTED = (*FORWARDED, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
+NOTED = (*FORWARDED, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
+"""All that are written into the pipe; other threads block them, so that the main thread has them
+at once: when it is continued after a stop, it knows."""
 
 
 class Inbox:
@@ -50,13 +52,13 @@ class Inbox:
         }
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in _NOTED:
+        for number in NOTED:
             if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGCHLD:
                 self._take_over(number, _note)
         # Once the command has the terminal, joblock is in the background: it still has to take the
         # terminal back, and to be able to say something if `stty tostop` is set.
         self._take_over(signal.SIGTTOU, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOTED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTED)
 
     def wait(self, seconds: float | None) -> Sequence[int]:
         """What has come in; waits for something, ``seconds`` at most (``None``: no limit)."""
