@@ -40,8 +40,8 @@ def command(prefix: str, as_json: bool, url: str | None) -> int:
     r"""List the leases, by key: held, in grace, or expired and not yet taken by another.
 
     A table on a terminal (blocks, if it is too narrow for that); in a pipe a line for each lease,
-    its columns separated by tabs, below a line with their names. Control characters and others that cannot be seen are written as \x1b,
-    \u202e; --json has keys as they are.
+    its columns separated by tabs, below a line with their names. Control characters and others that
+    cannot be seen are written as \x1b, \u202e; --json has keys as they are.
     """
     with open_locks(url) as locks:
         try:
