@@ -222,12 +222,17 @@ def acquire(rows: Rows, now: Now, op: Acquire) -> AcquireReply:
     lapse(rows, now.ms)
     mine = _lease_of(rows, op.holder)
     if mine is not None and mine.running(now.ms):
-        return _confirm(rows, now.ms, mine, op) if mine.claim else _reenter(rows, now.ms, mine, op)
+        enter = _confirm if mine.claim else _reenter
+        reply = enter(rows, now.ms, mine, op)
+        # Served after that, not before: the caller keeps its own, and others what has lapsed.
+        serve(rows, now)
+        return reply
     waiter, epoch = rows.waiter(op.holder), 0
     if op.queue is not None:
         if op.queue.join and rows.ok_token >= op.queue.join:
             if waiter is not None:
                 rows.dequeue(waiter)
+            serve(rows, now)
             return Joined(rows.ok_token)
         epoch = rows.report(op.queue.client, now.ms, now.ms + PRESENCE_MS, op.queue.listening)
         if waiter is not None:
@@ -241,7 +246,7 @@ def acquire(rows: Rows, now: Now, op: Acquire) -> AcquireReply:
         return _confirm(rows, now.ms, mine, op)
     if head is None and _fits(rows.leases(), op.weight, op.limit, now.ms, op.holder):
         return _grant(rows, now, op)
-    return _refuse(rows, now.ms, op, waiter, epoch)
+    return _refuse(rows, now, op, waiter, epoch)
 
 
 def refresh(rows: Rows, now: int, renewal: Renewal, extend_only: bool) -> bool:
@@ -296,7 +301,7 @@ def leave(rows: Rows, now: Now, op: Leave) -> bool:
         rows.dequeue(waiter)
     if lease is not None and held:
         rows.drop(lease)
-    serve(rows, now)
+    serve(rows, now, moved=waiter is not None)
     return waiter is not None or held
 
 
@@ -354,26 +359,32 @@ def lapse(rows: Rows, now: int) -> None:
             rows.drop(lease)
 
 
-def serve(rows: Rows, now: Now, asking: str = "", checking: str = "") -> Waiter | None:
+def serve(
+    rows: Rows, now: Now, asking: str = "", checking: str = "", *, moved: bool = False
+) -> Waiter | None:
     """Claim the key for the oldest live waiters, while they fit; the first that does not fit.
 
     ``asking`` and ``checking`` are the holder and the client that learn of a claim from the reply.
+    Whoever has become the next in line (``moved``: somebody left the queue) is told when the claims
+    before it lapse, which is when it is worth asking.
     """
-    claimed = False
+    ends: list[int] = []
     for waiter in rows.queue():
         if not rows.present(waiter.client, now.ms):
-            waiter.parked = True
+            waiter.parked = moved = True
             rows.enqueue(waiter)
             continue
         lease = _lease_of(rows, waiter.holder)
         if lease is not None and lease.claim:
+            ends.append(lease.expires_at)
             continue
         if not _fits(rows.leases(), waiter.weight, waiter.limit, now.ms, waiter.holder):
-            if claimed:
-                rows.notices.append(Notice(waiter.client, rows.key, waiter.holder, CLAIM_MS))
+            if moved and ends:
+                after = min(ends) - now.ms
+                rows.notices.append(Notice(waiter.client, rows.key, waiter.holder, after))
             return waiter
-        _claim(rows, now, waiter)
-        claimed = True
+        ends.append(_claim(rows, now, waiter))
+        moved = True
         if waiter.holder != asking and waiter.client != checking:
             rows.notices.append(Notice(waiter.client, rows.key, waiter.holder))
     return None
@@ -465,7 +476,8 @@ def _grant(rows: Rows, now: Now, op: Acquire) -> Granted:
     )
 
 
-def _claim(rows: Rows, now: Now, waiter: Waiter) -> None:
+def _claim(rows: Rows, now: Now, waiter: Waiter) -> int:
+    """Hand the key to a waiter for a short while; the moment at which that lapses."""
     lease = Lease(
         waiter.holder,
         _draw_token(rows, now),
@@ -478,6 +490,7 @@ def _claim(rows: Rows, now: Now, waiter: Waiter) -> None:
         client=waiter.client,
     )
     _settle_in(rows, now, lease)
+    return lease.expires_at
 
 
 def _settle_in(rows: Rows, now: Now, lease: Lease) -> str:
@@ -524,7 +537,8 @@ def _reenter(rows: Rows, now: int, lease: Lease, op: Acquire) -> Granted:
     return Granted(lease.token, now, lease.expires_at, reentered=True, waiting=_someone_waits(rows))
 
 
-def _refuse(rows: Rows, now: int, op: Acquire, waiter: Waiter | None, epoch: int) -> Busy:
+def _refuse(rows: Rows, at: Now, op: Acquire, waiter: Waiter | None, epoch: int) -> Busy:
+    now = at.ms
     blocking = [lease for lease in rows.leases() if lease.until() > now]
     first = min(blocking, key=Lease.until)
     why: Why = "held"
@@ -536,6 +550,7 @@ def _refuse(rows: Rows, now: int, op: Acquire, waiter: Waiter | None, epoch: int
     if queue is not None and queue.skip_grace and why == "grace":
         if waiter is not None:
             rows.dequeue(waiter)
+            serve(rows, at, moved=True)
         queue = None
     remaining = first.until() - now
     if queue is None:

@@ -5,7 +5,7 @@ Waiters here have a short ttl where a claim is to lapse, since a claim is never 
 
 from __future__ import annotations
 
-from joblock.store.ops import CLAIM_MS, PRESENCE_MS
+from joblock.store.ops import CLAIM_MS, PRESENCE_MS, Busy
 from joblock.testing.contract.bench import LONG, Contract, Key
 from joblock.values.records import moment
 
@@ -246,6 +246,38 @@ class Claims(Contract):
         key.confirm("W")
         assert not key.strike("W")
         assert key.states() == {"W": "held"}
+
+    def test_a_confirm_that_finds_a_lapse_serves_the_next(self, key: Key) -> None:
+        key.grant("A", limit=2)
+        key.grant("B", limit=2)
+        key.wait("W", limit=2, ttl=key.short)
+        key.wait("V", limit=2)
+        key.wait("U", limit=2)
+        key.release("A")
+        key.release("B")
+        key.elapse(key.short)
+        key.confirm("V", limit=2)
+        assert key.states() == {"V": "held", "U": "held"}
+
+    def test_a_re_entry_that_finds_a_lapse_serves_the_next(self, key: Key) -> None:
+        key.grant("A", limit=2, ttl=key.short)
+        key.grant("B", limit=2)
+        key.wait("W", limit=2)
+        key.elapse(key.short)
+        key.grant("B", limit=2)
+        assert key.states() == {"B": "held", "W": "held"}
+
+    def test_a_waiter_that_leaves_because_of_a_grace_lets_those_behind_it_in(
+        self, key: Key
+    ) -> None:
+        key.grant("A", limit=2)
+        key.wait("H", weight=2, limit=2)
+        key.wait("L", limit=2)
+        key.release("A", grace=LONG)
+        reply = key.ask("H", weight=2, limit=2, skip_grace=True)
+        assert isinstance(reply, Busy)
+        assert reply.why == "grace"
+        assert key.states() == {"A": "grace", "L": "held"}
 
     def test_strike_of_one_who_only_waits_does_nothing(self, key: Key) -> None:
         key.grant("A")

@@ -211,13 +211,28 @@ class Notices(Contract):
         key.wait("W2", client="dead")
         key.wait("V", client="live", listening=True)
         key.release("A")
-        assert dead.heard() == [("W1", 0), ("W2", CLAIM_MS)]
+        assert dead.heard() == [("W1", 0), ("W2", min(key.short, CLAIM_MS))]
         key.elapse(key.short)
         key.refuse("B")
         assert dead.heard() == []
         assert live.heard() == [("V", 0)]
         dead.close()
         live.close()
+
+    def test_whoever_becomes_next_in_line_is_told_when_the_claim_before_it_lapses(
+        self, key: Key
+    ) -> None:
+        ear = key.ear("V")
+        key.grant("A")
+        key.wait("W")
+        key.wait("U")
+        key.wait("V", listening=True)
+        key.release("A")
+        key.leave("U")
+        ((holder, after),) = ear.heard()
+        assert holder == "V"
+        assert key.about(after, CLAIM_MS)
+        ear.close()
 
     def test_a_client_that_listens_in_another_store_object_is_told(self, key: Key) -> None:
         other = key.bench.elsewhere(key)
