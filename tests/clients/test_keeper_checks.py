@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from joblock import JobLocks
 from joblock.client.seat import ClientSeat
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_check_asked_for_in_the_middle_of_a_round_is_kept(
