@@ -110,6 +110,11 @@ class Hub:
             self.seats.pop(place, None)
 
     @property
+    def subscribed(self) -> bool:
+        """Whether there is a listening connection, even if it is just being made again."""
+        return self._subscription is not None
+
+    @property
     def listening(self) -> bool:
         """Whether notices reach this client."""
         subscription = self._subscription
@@ -254,8 +259,9 @@ class Hub:
         """Nobody has waited for a while: give the connection back."""
         with self.lock:
             subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            subscription.close()
+            if subscription is not None:
+                # Closed before another can be made: in the store both go by the client's name.
+                subscription.close()
 
     def _listen(self) -> None:
         with self.lock:

@@ -79,6 +79,7 @@ class Keeper:
         self._checks: dict[str, float] = {}
         self._polls: dict[str, float] = {}
         self._pause = FIRST_PAUSE
+        self._quiet_at = 0.0
         self._purge_at = 0.0
         self._warned_late = -NEVER
 
@@ -172,6 +173,8 @@ class Keeper:
         self._check()
         self._purge()
         moments = [errand.at for errand in self._errands]
+        if self._listens():
+            moments.append(self._quiet_at)
         with self._lock:
             moments += self._checks.values()
             moment = min([next_moment(list(hub.holds)), *moments])
@@ -299,7 +302,7 @@ class Keeper:
                 seat.joined = state.ok_token
                 seat.wake()
             elif (
-                state.grace
+                (state.grace and seat.skip_grace)
                 or seat.holder in state.claimed
                 or (seat.epoch and seat.epoch != state.epoch)
             ):
@@ -311,6 +314,15 @@ class Keeper:
         return poll
 
     # Housekeeping.
+
+    def _listens(self) -> bool:
+        """Whether there is a listening connection; closed when nobody has waited for a while."""
+        now = self._hub.clock.monotonic()
+        if self._hub.seats:
+            self._quiet_at = now + IDLE
+        elif now >= self._quiet_at:
+            self._hub.stop_listening()
+        return self._hub.subscribed
 
     def _purge(self) -> None:
         now = self._hub.clock.monotonic()

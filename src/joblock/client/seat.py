@@ -41,6 +41,7 @@ class ClientSeat:
     epoch = 0
     join = 0
     joined = 0
+    skip_grace = False
     shared = False
     _flag = False
     _event: Any = None
@@ -69,10 +70,11 @@ class ClientSeat:
             self._event = self._hub.waker.event()
         return None if self._flag else self._event
 
-    def sit(self, epoch: int, remaining: int, join: int) -> None:
+    def sit(self, epoch: int, remaining: int, join: int, skip_grace: bool) -> None:
         """The store has queued the waiter: let the checks look after it."""
         self.epoch = epoch
         self.join = join
+        self.skip_grace = skip_grace
         self._hub.watch(self.key, remaining)
 
     def leave(self) -> None:

@@ -259,7 +259,8 @@ class _Wait:
             self.queue = self.queue._replace(join=busy.token)
         if self.desk.would_wait_for_itself(self.request, busy):
             raise RuntimeError(_self_wait(self.request))
-        self.seat.sit(busy.epoch, busy.remaining, self.queue.join or 0)
+        queue = self.queue
+        self.seat.sit(busy.epoch, busy.remaining, queue.join or 0, queue.skip_grace)
         yield Pause(self.seat, self.end)
 
     def _over(self) -> bool:

@@ -31,7 +31,7 @@ class Seat(Protocol):
         """Whether it was woken since this was last asked."""
         ...
 
-    def sit(self, epoch: int, remaining: int, join: int) -> None:
+    def sit(self, epoch: int, remaining: int, join: int, skip_grace: bool) -> None:
         """The store has queued the waiter; a check looks after it from now on."""
         ...
 

@@ -28,9 +28,10 @@ from joblock.testing.clients.locking import Locking  # noqa: E402
 from joblock.testing.clients.losing import Losing  # noqa: E402
 from joblock.testing.clients.running import Running  # noqa: E402
 from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
+from joblock.testing.clients.waiting import Waiting  # noqa: E402
 
 __all__ = ["ClientContract", "ClientScenarios", "Stage"]
 
 
-class ClientContract(Running, Locking, Holding, Losing):
+class ClientContract(Running, Locking, Holding, Losing, Waiting):
     """Everything that both clients promise; see the module."""
