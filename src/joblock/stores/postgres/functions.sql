@@ -185,13 +185,17 @@ end $$;
 
 -- Claim the key for the oldest live waiters while they fit; `head`: one that does not is left.
 -- `asking` and `checking` are the holder and the client that learn of a claim from the reply.
+-- Whoever has become the next in line (`moved`: somebody left the queue) is told when the claims
+-- before it lapse.
 create or replace function {schema}.joblock_1_serve(
-    inout r {schema}.job_locks, t bigint, us bigint, asking text, checking text, out head boolean
+    inout r {schema}.job_locks, t bigint, us bigint, asking text, checking text, moved boolean,
+    out head boolean
 ) language plpgsql volatile as $$
 declare
     w record;
     s record;
-    claimed boolean := false;
+    claimed_until bigint;
+    soonest bigint;
 begin
     head := false;
     if not r.waited then
@@ -205,15 +209,23 @@ begin
                        where p.key = r.key and p.client = w.client and p.until > t) then
             update {schema}.job_lock_waiters q set parked = true
             where q.key = r.key and q.holder = w.holder;
+            moved := true;
             continue;
         end if;
-        continue when r.holder = w.holder and r.claimant <> ''
-            or r.shared and coalesce((
-                select p.claimant <> '' from {schema}.job_lock_permits p
-                where p.key = r.key and p.holder = w.holder order by p.token limit 1), false);
+        claimed_until := case when r.holder = w.holder and r.claimant <> '' then r.expires_at end;
+        if r.shared and claimed_until is null then
+            select case when p.claimant <> '' then p.expires_at end into claimed_until
+            from {schema}.job_lock_permits p
+            where p.key = r.key and p.holder = w.holder order by p.token limit 1;
+        end if;
+        if claimed_until is not null then
+            soonest := least(soonest, claimed_until);
+            continue;
+        end if;
         if not {schema}.joblock_1_fits(r, w.weight, w.capacity, t, w.holder, '') then
-            if claimed then
-                perform {schema}.joblock_1_tell(w.client, w.mark, w.holder, 1000);
+            if moved and soonest is not null then
+                perform {schema}.joblock_1_tell(
+                    w.client, w.mark, w.holder, (soonest - t)::integer);
             end if;
             head := true;
             return;
@@ -222,7 +234,8 @@ begin
             r, t, us, w.holder, w.weight, w.capacity, t + least(1000, w.ttl), 0, w.worker,
             w.client);
         r := s.r;
-        claimed := true;
+        soonest := least(soonest, t + least(1000, w.ttl));
+        moved := true;
         if w.holder <> asking and w.client <> checking then
             perform {schema}.joblock_1_tell(w.client, w.mark, w.holder, 0);
         end if;
@@ -353,6 +366,9 @@ begin
                     opens_at = case when p.claimant <> '' then opens else p.opens_at end,
                     worker = case when p.claimant <> '' then who else p.worker end
                 where q.key = k and q.token = p.token;
+                -- After that, not before: the caller keeps its own, others get what has lapsed.
+                select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
+                r := s.r;
                 perform {schema}.joblock_1_save(r, was);
                 return 'G ' || p.token || ' ' || t || ' ' || p.expires_at || ' '
                     || (p.claimant = '')::integer || ' '
@@ -364,6 +380,8 @@ begin
         if c <> '' then
             if joining > 0 and r.ok_token >= joining then
                 delete from {schema}.job_lock_waiters q where q.key = k and q.holder = h;
+                select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
+                r := s.r;
                 perform {schema}.joblock_1_save(r, was);
                 return 'J ' || r.ok_token;
             end if;
@@ -380,7 +398,7 @@ begin
                 where q.key = k and q.holder = h;
             end if;
         end if;
-        select * into s from {schema}.joblock_1_serve(r, t, us, h, '');
+        select * into s from {schema}.joblock_1_serve(r, t, us, h, '', false);
         r := s.r;
         head := s.head;
         -- Served: it is confirmed in the second round.
@@ -423,6 +441,8 @@ begin
     end if;
     if c <> '' and skip_grace and b.why = 'grace' then
         delete from {schema}.job_lock_waiters q where q.key = k and q.holder = h;
+        select * into s from {schema}.joblock_1_serve(r, t, us, '', '', true);
+        r := s.r;
         c := '';
     end if;
     if c = '' then
@@ -484,7 +504,7 @@ begin
        or p.expires_at <= t and t < p.opens_at then
         -- Not the holder's (any more), but it may be what finds that a lease has lapsed.
         r := {schema}.joblock_1_heed(r, t);
-        select * into s from {schema}.joblock_1_serve(r, t, us, '', '');
+        select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
         r := s.r;
         perform {schema}.joblock_1_save(r, was);
         return '0';
@@ -516,7 +536,7 @@ begin
     else
         r := {schema}.joblock_1_drop(r, t, p.token);
     end if;
-    select * into s from {schema}.joblock_1_serve(r, t, us, '', '');
+    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
     return '1';
@@ -541,7 +561,7 @@ declare
     was {schema}.job_locks;
     p {schema}.job_lock_permits;
     us bigint; t bigint;
-    left_it boolean;
+    left_it boolean; queued boolean;
     s record;
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -557,7 +577,8 @@ begin
     t := us / 1000;
     r := {schema}.joblock_1_heed({schema}.joblock_1_lapse(r, t), t);
     delete from {schema}.job_lock_waiters q where q.key = k and q.holder = h;
-    left_it := found;
+    queued := found;
+    left_it := queued;
     if r.holder = h and r.ended_at = 0 then
         left_it := true;
         r := {schema}.joblock_1_vacate(r, t);
@@ -569,7 +590,7 @@ begin
             r := {schema}.joblock_1_drop(r, t, p.token);
         end if;
     end if;
-    select * into s from {schema}.joblock_1_serve(r, t, us, '', '');
+    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', queued);
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
     return left_it::integer::text;
@@ -605,7 +626,7 @@ begin
         end if;
     end if;
     r := {schema}.joblock_1_heed({schema}.joblock_1_lapse(r, t), t);
-    select * into s from {schema}.joblock_1_serve(r, t, us, '', '');
+    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
     return struck::integer::text;
@@ -633,7 +654,7 @@ begin
         -- In this order: a claim of its own that lapses here is told by a new epoch.
         r := {schema}.joblock_1_heed({schema}.joblock_1_lapse(r, t), t);
         epoch := {schema}.joblock_1_report(k, c, t, us);
-        select * into s from {schema}.joblock_1_serve(r, t, us, '', c);
+        select * into s from {schema}.joblock_1_serve(r, t, us, '', c, false);
         r := s.r;
         perform {schema}.joblock_1_save(r, was);
         lapses := greatest(r.expires_at, r.opens_at) - t;
@@ -777,7 +798,7 @@ begin
     if broken <> '[]' then
         r.broken_at := t; r.broken_by := who; r.broken_why := why;
     end if;
-    select * into s from {schema}.joblock_1_serve(r, t, us, '', '');
+    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
     return broken;

@@ -58,20 +58,26 @@ local function grant(waiter)
   return granted(lease, false, settle_in(lease))
 end
 
+-- Others are served after the caller has its own: what it has found lapsed may be theirs.
+local function entered(lease, reentered)
+  if lease.weight < lease.limit then serve() end
+  return granted(lease, reentered, '')
+end
+
 local function confirm(lease)
   local waiter = waiter_of(holder)
   if waiter then dequeue(waiter) end
   lease.claim, lease.client, lease.worker = false, '', worker
   lease.acquired, lease.expires, lease.opens = now, now + ttl, opens_at()
   put(lease)
-  return granted(lease, false, '')
+  return entered(lease, false)
 end
 
 local function reenter(lease)
   lease.acquired = now
   lease.expires = extend_only and max(lease.expires, now + ttl) or now + ttl
   put(lease)
-  return granted(lease, true, '')
+  return entered(lease, true)
 end
 
 local function new_waiter(run)
@@ -107,7 +113,10 @@ local function refuse(waiter, epoch)
   if fits(weight, limit, holder) then why = 'waiting' end
   local run = first and first.token or 0
   if queueing and ARGV[11] == '1' and why == 'grace' then
-    if waiter then dequeue(waiter) end
+    if waiter then
+      dequeue(waiter)
+      serve(nil, nil, true)
+    end
     queueing = false
   end
   if not queueing then return busy(first, why, run, 0, 0) end
@@ -132,6 +141,7 @@ local waiter, epoch = waiter_of(holder), 0
 if queueing then
   if join and join > 0 and ok_token >= join then
     if waiter then dequeue(waiter) end
+    serve()
     close()
     return format('J%.0f', ok_token)
   end

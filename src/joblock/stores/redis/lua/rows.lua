@@ -253,11 +253,13 @@ local function settle_in(lease)
 end
 
 local function claim(waiter)
+  local till = now + math.min(CLAIM, waiter.ttl)
   settle_in({
-    token = draw_token(), acquired = now, expires = now + math.min(CLAIM, waiter.ttl), opens = 0,
+    token = draw_token(), acquired = now, expires = till, opens = 0,
     ended = 0, weight = waiter.weight, limit = waiter.limit, claim = true, holder = waiter.holder,
     client = waiter.client, worker = waiter.worker,
   })
+  return till
 end
 
 local function lose_claim(waiter)
@@ -282,9 +284,11 @@ local function lapse()
   end
 end
 
--- Hands the key to the oldest live waiters while they fit; the first that does not fit.
-local function serve(asking, checking)
-  local at, claimed = 0, false
+-- Hands the key to the oldest live waiters while they fit; the first that does not fit. If it has
+-- become the next in line (moved: somebody left the queue), it is told when the claims before it
+-- lapse.
+local function serve(asking, checking, moved)
+  local at, soonest = 0, nil
   while crowded do
     local holder = call('ZRANGEBYSCORE', QUEUE, 0, '+inf', 'LIMIT', at, 1)[1]
     if not holder then return nil end
@@ -295,19 +299,23 @@ local function serve(asking, checking)
       call('ZREM', QUEUE, holder)
     elseif not here then
       park(waiter)
+      moved = true
     elseif mine and mine.claim then
+      soonest = math.min(soonest or mine.expires, mine.expires)
       at = at + 1
     elseif not fits(waiter.weight, waiter.limit, holder) then
-      if claimed then notify(waiter.client, waiter.mark, holder, CLAIM) end
+      if moved and soonest then notify(waiter.client, waiter.mark, holder, soonest - now) end
       return waiter
     elseif holder ~= asking and waiter.client ~= checking
       and not notify(waiter.client, waiter.mark, holder, 0) and here.listening then
       -- It listens, and the message reached nobody: its process is dead.
       strike(waiter.client)
       lose_claim(waiter)
+      moved = true
     else
-      claim(waiter)
-      claimed = true
+      local ends_at = claim(waiter)
+      soonest = math.min(soonest or ends_at, ends_at)
+      moved = true
       at = at + 1
     end
   end
@@ -319,7 +327,7 @@ local function leave(holder)
   local held = lease ~= nil and lease.ended == 0
   if waiter then dequeue(waiter) end
   if held then drop(lease) end
-  serve()
+  serve(nil, nil, waiter ~= nil)
   return waiter ~= nil or held
 end
 
