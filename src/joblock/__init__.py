@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from joblock.values.errors import JobLockError as JobLockError
     from joblock.values.errors import LockLost as LockLost
     from joblock.values.errors import LockNotAcquired as LockNotAcquired
+    from joblock.values.errors import StaleToken as StaleToken
     from joblock.values.errors import StoreError as StoreError
     from joblock.values.errors import StoreMisconfigured as StoreMisconfigured
     from joblock.values.errors import StoreUnavailable as StoreUnavailable
@@ -58,6 +59,7 @@ _HOMES = {
     "LockLost": "joblock.values.errors",
     "LockNotAcquired": "joblock.values.errors",
     "Outcome": "joblock.protocol.job",
+    "StaleToken": "joblock.values.errors",
     "StoreError": "joblock.values.errors",
     "StoreMisconfigured": "joblock.values.errors",
     "StoreUnavailable": "joblock.values.errors",

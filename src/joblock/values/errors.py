@@ -59,9 +59,9 @@ class LockLost(JobLockError):
     """A lease that was held is held no more, and its block or job may have run without it.
 
     ``key``, ``holder`` and ``token`` name the lease, ``reason`` says how it was lost
-    (``"refused"``, ``"deadline"``, ``"max_duration"``, ``"closed"``, ``"forked"``, and
-    ``"released"`` if it was given back and is used after that). ``value`` is what the work
-    returned if it finished all the same.
+    (``"refused"``, ``"deadline"``, ``"max_duration"``, ``"closed"``, ``"forked"``, ``"guard"``
+    if `guard` did not find it, and ``"released"`` if it was given back and is used after that).
+    ``value`` is what the work returned if it finished all the same.
     """
 
     def __init__(self, key: str, holder: str, token: int, reason: str, value: Any = None) -> None:
@@ -85,11 +85,34 @@ class LockLost(JobLockError):
             "max_duration": "its max_duration is over",
             "closed": "its client was closed",
             "forked": "it belongs to the parent of this forked process",
+            "guard": "the database of the guarded transaction does not have it as live (it lapsed, "
+            "was broken by somebody, or the leases are kept elsewhere), so roll back",
         }.get(self.reason, self.reason)
         return (
             f"lease on {self.key!r} lost by {self.holder!r} (token {self.token}): {how}; "
             "what ran under it may have overlapped with another run, unless its writes were "
             "fenced with the token"
+        )
+
+
+class StaleToken(JobLockError):
+    """A newer holder has written to a fenced resource, so an older one may not any more.
+
+    ``token`` is the one that was refused, ``newest`` the fence (``None`` if it is not known).
+    """
+
+    def __init__(self, resource: str, token: int, newest: int | None = None) -> None:
+        super().__init__(resource, token, newest)
+        self.resource = resource
+        self.token = token
+        self.newest = newest
+
+    def __str__(self) -> str:
+        newest = "" if self.newest is None else f" (its token is {self.newest})"
+        return (
+            f"the write to {self.resource!r} with token {self.token} is refused: a newer holder "
+            f"has written there{newest}, so this lease was lost, by a pause or an outage longer "
+            "than its ttl; roll back, give up this run, and acquire the lock again to start over"
         )
 
 

@@ -50,6 +50,15 @@ def checked_holder(holder: Any) -> str:
     return _checked(holder, "holder")
 
 
+def checked_resource(resource: Any) -> str:
+    """Check the name of what is fenced: the same rules as for a key."""
+    if not isinstance(resource, str):
+        raise TypeError(f'a resource is text, such as "stock:7"; got {resource!r}')
+    if not resource:
+        raise ValueError("a resource has at least one character; got ''")
+    return _checked(resource, "resource")
+
+
 def _checked(text: str, what: str) -> str:
     if len(text) > MAX_LENGTH:
         raise ValueError(
