@@ -181,6 +181,15 @@ class AsyncLease(BaseLease):
         """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
         await _drive(self._hub, flows.refresh(self._hub, self.hold, to_ms(ttl, "ttl")))
 
+    async def guard(self, connection: Any) -> None:
+        """As `joblock.Lease.guard`, for connections of psycopg, asyncpg and SQLAlchemy's asyncio.
+
+        A connection of sqlite3 will do as well.
+        """
+        from joblock.borrowed import arun
+
+        self._check_guarded(await arun(connection, self._guard_statement(), "lease.guard"))
+
     async def release(self) -> bool:
         """Give it back; False if it had been lost. Any task may; a second time does nothing."""
         return await _drive(self._hub, flows.release(self._hub, self.hold))

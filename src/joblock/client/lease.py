@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from joblock.store.contract import Guarding
+from joblock.values.errors import LockLost
 from joblock.values.records import moment
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from joblock.borrowed import Rows, Statement
     from joblock.client.hub import Hub
     from joblock.protocol.hold import Hold
 
@@ -40,6 +43,11 @@ class BaseLease:
     def token(self) -> int:
         """The fencing token: greater than that of every earlier lease of this key."""
         return self.hold.token
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it takes the whole key; only then do tokens order the holders of the key."""
+        return self.hold.exclusive
 
     @property
     def acquired_at(self) -> datetime:
@@ -75,6 +83,28 @@ class BaseLease:
         """Raise LockLost if it is not held any more."""
         if not self.hold.held:
             raise self.hold.loss()
+
+    def _guard_statement(self) -> Statement:
+        """What guards it in a transaction on its store's database."""
+        self.check()
+        if not self.exclusive:
+            raise ValueError(
+                f"the lease on {self.key!r} takes only a part of it; only one that takes the whole "
+                "key can be guarded"
+            )
+        store = self._hub.store
+        if not isinstance(store, Guarding):
+            raise TypeError(
+                f"leases in {store.url} cannot be guarded: that takes leases in the database of "
+                "the transaction, PostgreSQL, or an SQLite file. Fence the writes with lease.token "
+                "instead: see joblock.fencing"
+            )
+        return store.guard(self.hold.key, self.holder, self.token)
+
+    def _check_guarded(self, rows: Rows) -> None:
+        """Raise LockLost if that statement found no lease."""
+        if not rows:
+            raise LockLost(self.key, self.holder, self.token, "guard")
 
     def __repr__(self) -> str:
         state = "held" if self.held else self.hold.lost or "released"

@@ -94,6 +94,11 @@ class Leases(BaseLeases["Lease"]):
         for lease in self.members:
             lease.refresh(ttl)
 
+    def guard(self, connection: Any) -> None:
+        """As `joblock.Lease.guard`, for all of them."""
+        for lease in self.members:
+            lease.guard(connection)
+
 
 class AsyncLeases(BaseLeases["AsyncLease"]):
     """Leases of the asyncio client on several keys."""
@@ -104,6 +109,11 @@ class AsyncLeases(BaseLeases["AsyncLease"]):
         """Renew them now, and from now on, with that ttl; raises LockLost, StoreError."""
         for lease in self.members:
             await lease.refresh(ttl)
+
+    async def guard(self, connection: Any) -> None:
+        """As `joblock.Lease.guard`, for all of them."""
+        for lease in self.members:
+            await lease.guard(connection)
 
 
 class _Deadline:

@@ -125,6 +125,17 @@ class Lease(BaseLease):
         """Renew it now, and from now on, with that ttl; raises LockLost, StoreError."""
         _drive(self._hub, flows.refresh(self._hub, self.hold, to_ms(ttl, "ttl")))
 
+    def guard(self, connection: Any) -> None:
+        """Have the caller's transaction, on the store's database, commit only if this is held.
+
+        From here to its end nobody else gets the key. Call it last, just before the commit (first
+        under REPEATABLE READ or stricter). For connections of sqlite3, psycopg and SQLAlchemy.
+        Raises LockLost; let it roll the transaction back.
+        """
+        from joblock.borrowed import run
+
+        self._check_guarded(run(connection, self._guard_statement(), "lease.guard"))
+
     def release(self) -> bool:
         """Give it back; False if it had been lost. Any thread may; a second time does nothing."""
         return _drive(self._hub, flows.release(self._hub, self.hold))

@@ -8,9 +8,10 @@ meaning of each operation in plain Python.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
 
 if TYPE_CHECKING:
+    from joblock.borrowed import Statement
     from joblock.store.ops import (
         Acquire,
         AcquireReply,
@@ -163,6 +164,15 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give back every resource; a later call opens them again."""
+        ...
+
+
+@runtime_checkable
+class Guarding(Protocol):
+    """A store whose leases can be guarded in a transaction of the caller's on the same database."""
+
+    def guard(self, key: str, holder: str, token: int) -> Statement:
+        """What gives a row if that exclusive lease is live, and keeps it so until the commit."""
         ...
 
 

@@ -95,6 +95,14 @@ _REFRESH = (
     " $4::text::bigint[], $5::text::boolean, $6::text::boolean)"
 )
 
+# In a transaction of somebody else's, with parameters of another form. As strong as it takes to
+# keep the lease from ending before that commits, and no stronger: it is renewed meanwhile.
+GUARD = f"""
+select j.token from {{place}}.job_locks j
+where j.key = :key and j.holder = :holder and j.token = :token
+    and j.claimant = '' and j.ended_at = 0 and j.expires_at > {_MS}
+for key share"""
+
 # A lease is shown unless its grace is over; a claim only while it runs.
 _SHOWN = (
     "(l.ended_at = 0 or greatest(l.expires_at, l.opens_at) > n.t)"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from joblock.borrowed import Statement
 from joblock.store.contract import Abilities, Deliver
 from joblock.stores.postgres.connect import (
     Place,
@@ -17,7 +18,7 @@ from joblock.stores.postgres.connect import (
 from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
 from joblock.stores.postgres.faults import Manner
 from joblock.stores.postgres.listen import Ear
-from joblock.stores.postgres.statements import Statements, ear
+from joblock.stores.postgres.statements import GUARD, Statements, ear
 
 if TYPE_CHECKING:
     from joblock.stores.postgres.aio import AsyncDriver
@@ -97,6 +98,11 @@ class PostgresStore:
             self.statements.key_behind,
             trusted=self._trusted,
         )
+
+    def guard(self, key: str, holder: str, token: int) -> Statement:
+        """See `joblock.store.contract.Guarding`."""
+        values: dict[str, str | int] = {"key": key, "holder": holder, "token": token}
+        return Statement(GUARD, values, ("postgresql",), place=quoted(self.schema))
 
     def after_fork(self) -> None:
         """Leave the parent's connections alone."""

@@ -9,7 +9,9 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from joblock.borrowed import Statement
 from joblock.store.contract import Abilities, Deliver
+from joblock.store.ops import Holders
 from joblock.stores.sqlite.driver import AsyncSqliteDriver, SqliteDriver
 from joblock.stores.sqlite.file import LeaseFile
 from joblock.values.clock import SYSTEM_CLOCK, Clock
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
     from joblock.store.ops import Strike
     from joblock.stores.sqlite.operations import Letter
     from joblock.stores.sqlite.sockets import Sockets
+
+# In a transaction of somebody else's. It writes, and so keeps every other writer away, which is all
+# it takes: nobody else can get the lease before that commits.
+_GUARD = """
+UPDATE {place}.job_locks SET holder = holder
+WHERE key = :key AND holder = :holder AND token = :token
+    AND client IS NULL AND ended_at = 0 AND expires_at > :now
+RETURNING token"""
 
 THREADS = 4
 """Threads for the tasks that find the file busy; it serves one at a time anyway."""
@@ -95,6 +105,14 @@ class SqliteStore:
     ) -> Subscription:
         """Hear the notices for ``client`` through a socket beside the file."""
         return self.sockets().listen(client, deliver, connected)
+
+    def guard(self, key: str, holder: str, token: int) -> Statement:
+        """See `joblock.store.contract.Guarding`."""
+        if not self.file.is_open:
+            self.driver().call(Holders(key))  # the store's clock is in the file
+        now = self.file.now().ms
+        values: dict[str, str | int] = {"key": key, "holder": holder, "token": token, "now": now}
+        return Statement(_GUARD, values, ("sqlite",), file=self.file.path)
 
     def after_fork(self) -> None:
         """In a forked child: abandon what was inherited; what the parent has stays as it is."""
