@@ -13,6 +13,8 @@ PAGES = all_pages()
 NOT_RUN = {
     ("README.md", "make try"): "sets up a virtual environment; CI runs it by itself",
     ("README.md", "make check"): "is what runs this very test",
+    ("docs/fencing.md", "import redis"): "needs a server; tests/fencing does it with one",
+    ("docs/fencing.md", "import psycopg"): "needs a server; tests/fencing does it with one",
     ("README.md", "pip install 'joblock[cli]'"): "would install over the package under test",
 }
 """Blocks marked ``no-run``, by page and first line, and why each cannot run here."""

@@ -14,6 +14,7 @@ import pytest
 from doc_pages import ROOT, Page
 
 import joblock
+import joblock.fencing
 import joblock.testing
 from joblock.cli.app import joblock as command_line
 from joblock.client import several
@@ -79,6 +80,7 @@ ALIASES = {
     "Keys",
 }
 TESTING = set(joblock.testing.__all__)
+FENCING = set(joblock.fencing.__all__)
 SEVERAL = {"LockSeveral", "AsyncLockSeveral", "Leases", "AsyncLeases"}
 """What `lock` gives for several keys; nobody makes one, so they are not exported."""
 
@@ -86,6 +88,8 @@ SEVERAL = {"LockSeveral", "AsyncLockSeveral", "Leases", "AsyncLeases"}
 def _real(name):
     if name in SEVERAL:
         return getattr(several, name)
+    if name in FENCING:
+        return getattr(joblock.fencing, name)
     return getattr(joblock.testing if name in TESTING else joblock, name)
 
 
@@ -102,7 +106,7 @@ METHODS = [
 
 def test_every_public_name_is_in_the_reference_and_nothing_else():
     public = {name for name in dir(joblock) if not name.startswith("_")}
-    assert (set(NAMES) - ALIASES) | VARIABLES == public | TESTING | SEVERAL
+    assert (set(NAMES) - ALIASES) | VARIABLES == public | TESTING | FENCING | SEVERAL
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
