@@ -267,21 +267,21 @@ class Keeper:
 
     def _check(self) -> None:
         hub = self._hub
-        by_key = hub.waiting_for()
         now = hub.clock.monotonic()
         with self._lock:
-            self._checks = {key: at for key, at in self._checks.items() if key in by_key}
-            due = tuple(sorted(key for key, at in self._checks.items() if at <= now))
+            # Looked up under the lock: a check asked for by a waiter that sat down since would be
+            # dropped as nobody's. And those due are postponed at once, so that a check asked for
+            # while this one is on its way is not lost.
+            by_key = hub.waiting_for()
+            checks = {key: at for key, at in self._checks.items() if key in by_key}
+            due = tuple(sorted(key for key, at in checks.items() if at <= now))
+            self._checks = {**checks, **dict.fromkeys(due, now + CHECK_MS / 1000)}
         self._polls = {key: poll for key, poll in self._polls.items() if key in by_key}
         if due:
             self._request(lambda: self._check_keys(due, by_key))
 
     def _check_keys(self, keys: tuple[str, ...], by_key: dict[str, list[ClientSeat]]) -> None:
         hub = self._hub
-        # Postponed first: a check asked for while this one is on its way must not be lost.
-        with self._lock:
-            later = hub.clock.monotonic() + CHECK_MS / 1000
-            self._checks.update(dict.fromkeys(keys, later))
         try:
             reply: Checked = hub.call(Check(hub.client, keys, hub.listening))
         except Exception as error:  # noqa: BLE001 - those who wait ask by themselves
