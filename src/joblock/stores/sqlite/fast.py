@@ -17,8 +17,11 @@ from joblock.store.ops import Acquire, Granted, Refresh, Refreshed, Release, Rel
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from joblock.stores.sqlite.file import LeaseFile
+
+    Execute = Callable[[str, tuple[Any, ...]], sqlite3.Cursor]
 
 ACQUIRE = """
 INSERT INTO job_locks (
@@ -121,15 +124,15 @@ def _refresh(file: LeaseFile, op: Refresh) -> Refreshed | None:
         now = int((file.monotonic() + file.base) * 1000)
         if now >= file.look_at:
             return None
-        if not renew(file.cursor, now, op.renewals[0], extend_only=op.extend_only):
+        if not renew(file.cursor.execute, now, op.renewals[0], extend_only=op.extend_only):
             return None
         return _RENEWED
     finally:
         file.turns.append(turn)
 
 
-def renew(cursor: sqlite3.Cursor, now: int, renewal: Renewal, *, extend_only: bool) -> bool:
+def renew(execute: Execute, now: int, renewal: Renewal, *, extend_only: bool) -> bool:
     """Renew an exclusive lease for which nobody waits."""
     key, holder, token, ttl = renewal
     values = (key, holder, token, now, now + ttl)
-    return cursor.execute(_EXTEND if extend_only else _RENEW, values).rowcount == 1
+    return execute(_EXTEND if extend_only else _RENEW, values).rowcount == 1

@@ -63,14 +63,16 @@ def run(con: sqlite3.Connection, clock: Clock, op: Operation) -> tuple[Any, list
     if kind is Purge:
         return _purge(con, clock, cast("Purge", op)), []
     write = _WRITES.get(kind)
+    cursor = con.cursor()
     with con:
         if write is None:
-            con.execute("BEGIN")
+            cursor.execute("BEGIN")
             return _READS[kind](con, clock().ms, op), []
-        con.execute("BEGIN IMMEDIATE")
-        work = Work(con, clock())
+        cursor.execute("BEGIN IMMEDIATE")
+        work = Work(cursor, clock())
         reply = write(work, op)
         letters = [_letter(work, notice) for notice in work.notices]
+        cursor.execute("COMMIT")  # from the statement cache, which the connection's own is not
     return reply, letters
 
 
@@ -109,11 +111,11 @@ def _strike(work: Work, op: Strike) -> Released:
 
 
 def _refresh(work: Work, op: Refresh) -> Refreshed:
-    cursor, now = work.con.cursor(), work.now.ms
+    now = work.now.ms
     renewed: list[bool] = []
     waiting: list[bool] = []
     for renewal in op.renewals:
-        if fast.renew(cursor, now, renewal, extend_only=op.extend_only):
+        if fast.renew(work.execute, now, renewal, extend_only=op.extend_only):
             renewed.append(True)
             waiting.append(False)
             continue
@@ -137,7 +139,7 @@ def _force(work: Work, op: Force) -> Forced:
     rows = KeyRows(work, op.key)
     broken = machine.force(rows, work.now)
     rows.save()
-    work.con.execute(
+    work.execute(
         f"UPDATE {JOB_LOCKS_TABLE} SET forced_at = ?, forced_by = ?, forced_why = ? WHERE key = ?",
         (work.now.ms, op.by, op.why, op.key),
     )
@@ -148,7 +150,7 @@ def _force(work: Work, op: Force) -> Forced:
 
 
 def _holders(con: sqlite3.Connection, now: int, op: Holders) -> tuple[JobLock, ...]:
-    return tuple(_describe(KeyRows(Work(con, Now(now, 0)), op.key), now))
+    return tuple(_describe(KeyRows(Work(con.cursor(), Now(now, 0)), op.key), now))
 
 
 def _describe(rows: KeyRows, now: int) -> Iterator[JobLock]:
@@ -158,7 +160,7 @@ def _describe(rows: KeyRows, now: int) -> Iterator[JobLock]:
 
 
 def _waiters(con: sqlite3.Connection, now: int, op: Waiters) -> tuple[Waiting, ...]:
-    rows = KeyRows(Work(con, Now(now, 0)), op.key)
+    rows = KeyRows(Work(con.cursor(), Now(now, 0)), op.key)
     return tuple(
         machine.describe_waiter(op.key, waiter, rows.present(waiter.client, now))
         for waiter in rows.everyone()
@@ -166,7 +168,7 @@ def _waiters(con: sqlite3.Connection, now: int, op: Waiters) -> tuple[Waiting, .
 
 
 def _page(con: sqlite3.Connection, now: int, op: Page) -> tuple[JobLock, ...]:
-    work, found = Work(con, Now(now, 0)), list[JobLock]()
+    work, found = Work(con.cursor(), Now(now, 0)), list[JobLock]()
     first, past = (">", op.after) if op.after >= op.prefix else (">=", op.prefix)
     keys = con.execute(
         f"SELECT key FROM {JOB_LOCKS_TABLE} WHERE key {first} ? AND key < ? "

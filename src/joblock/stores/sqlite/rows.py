@@ -80,12 +80,12 @@ Present: TypeAlias = tuple[int, int, int]
 
 
 class Work:
-    """What the rows of one transaction share: the connection, the time, presence, the notices."""
+    """What the rows of one transaction share: the cursor, the time, presence, the notices."""
 
-    __slots__ = ("_presence", "con", "notices", "now")
+    __slots__ = ("_presence", "execute", "notices", "now")
 
-    def __init__(self, con: sqlite3.Connection, now: Now) -> None:
-        self.con = con
+    def __init__(self, cursor: sqlite3.Cursor, now: Now) -> None:
+        self.execute = cursor.execute
         self.now = now
         self.notices: list[Notice] = []
         self._presence: dict[str, Present | None] = {}
@@ -93,7 +93,7 @@ class Work:
     def presence(self, client: str) -> Present | None:
         """What is known of a client's presence, be it over or not."""
         if client not in self._presence:
-            self._presence[client] = self.con.execute(_PRESENCE, (client,)).fetchone()
+            self._presence[client] = self.execute(_PRESENCE, (client,)).fetchone()
         return self._presence[client]
 
     def report(self, client: str, until: int, listening: bool) -> int:
@@ -102,16 +102,16 @@ class Work:
         if known is not None and known[1] > self.now.ms:
             epoch = known[0]
         else:
-            [(epoch,)] = self.con.execute(_NEW_EPOCH)
+            [(epoch,)] = self.execute(_NEW_EPOCH)
         present = (epoch, until, int(listening))
         if present != known:
             self._presence[client] = present
-            self.con.execute(_REPORT, (client, *present))
+            self.execute(_REPORT, (client, *present))
         return epoch
 
     def strike(self, client: str) -> None:
         """Count a client as gone."""
-        self.con.execute(_STRIKE, (client,))
+        self.execute(_STRIKE, (client,))
         self._presence[client] = None
 
     def can_hear(self, client: str) -> bool:
@@ -148,11 +148,11 @@ class KeyRows:
         self._known: dict[str, Waiter | None] = {}
         self._held: dict[str, Lease] = {}
         self._permits: set[str] = set()
-        row = work.con.execute(_LOAD, (key,)).fetchone()
+        row = work.execute(_LOAD, (key,)).fetchone()
         self._new = row is None
         self._changed = False
         if row is None:
-            [(self.token,)] = work.con.execute("SELECT token_floor FROM meta")
+            [(self.token,)] = work.execute("SELECT token_floor FROM meta")
             self.ok_token = self._waiters = self._arrivals = self._vacated_at = 0
             return
         self.token, self.ok_token, permits = row[:3]
@@ -160,7 +160,7 @@ class KeyRows:
         if row[6] is not None:
             self._held[row[6]] = _lease(row[6:], self.token)
         if permits:
-            for permit in work.con.execute(_PERMITS, (key,)):
+            for permit in work.execute(_PERMITS, (key,)):
                 self._held[permit[0]] = _lease(permit, permit[9])
                 self._permits.add(permit[0])
 
@@ -168,19 +168,19 @@ class KeyRows:
         """Write what has changed of the leases and of the row that counts the rest."""
         if not self._touched and not self._changed:
             return
-        con = self._work.con
+        execute = self._work.execute
         for holder in self._touched:
             lease = self._held.get(holder)
             if lease is not None and not lease.exclusive:
                 self._permits.add(holder)
-                con.execute(_SAVE_PERMIT, (self.key, *_values(lease), lease.token))
+                execute(_SAVE_PERMIT, (self.key, *_values(lease), lease.token))
             elif holder in self._permits:
                 self._permits.discard(holder)
-                con.execute(_DROP_PERMIT, (self.key, holder))
+                execute(_DROP_PERMIT, (self.key, holder))
         exclusive = next((lease for lease in self._held.values() if lease.exclusive), None)
         if not self._held and (self._touched or self._new):
             self._vacated_at = self._work.now.ms
-        con.execute(
+        execute(
             _SAVE,
             (
                 self.key,
@@ -210,7 +210,7 @@ class KeyRows:
             return self._known[holder]
         row = None
         if self._waiters:
-            row = self._work.con.execute(_WAITER_OF, (self.key, holder)).fetchone()
+            row = self._work.execute(_WAITER_OF, (self.key, holder)).fetchone()
         if row is not None:
             return self._meet(row)
         self._known[holder] = None
@@ -220,7 +220,7 @@ class KeyRows:
         size, arrival, holder = 2, 0, ""
         more = self._waiters > 0
         while more:
-            rows = self._work.con.execute(_LINE, (self.key, arrival, holder, size)).fetchall()
+            rows = self._work.execute(_LINE, (self.key, arrival, holder, size)).fetchall()
             for row in rows:
                 holder, arrival = row[0], row[2]
                 waiter = self._meet(row)
@@ -232,7 +232,7 @@ class KeyRows:
     def joiners(self, token: int) -> list[Waiter]:
         if not self._waiters:
             return []
-        rows = self._work.con.execute(_JOINERS, (self.key, token))
+        rows = self._work.execute(_JOINERS, (self.key, token))
         return [waiter for row in rows if (waiter := self._meet(row)) is not None]
 
     def clients(self) -> list[str]:
@@ -240,27 +240,27 @@ class KeyRows:
         client = "" if self._waiters else None
         while client is not None:
             # From one client to the next, however many waiters each has.
-            [(client,)] = self._work.con.execute(_NEXT_CLIENT, (self.key, client))
+            [(client,)] = self._work.execute(_NEXT_CLIENT, (self.key, client))
             if client is not None:
                 found.append(client)
         return found
 
     def everyone(self) -> list[Waiter]:
         """The waiters in line and the parked ones, for a reader."""
-        return [_waiter(row) for row in self._work.con.execute(_ALL_WAITERS, (self.key,))]
+        return [_waiter(row) for row in self._work.execute(_ALL_WAITERS, (self.key,))]
 
     def enqueue(self, waiter: Waiter) -> None:
-        con, now = self._work.con, self._work.now.ms
+        execute, now = self._work.execute, self._work.now.ms
         known = self.waiter(waiter.holder) is not None
         self._known[waiter.holder] = waiter
         if known and waiter.parked:
-            con.execute(_PARK_WAITER, (waiter.lost, now, self.key, waiter.holder))
+            execute(_PARK_WAITER, (waiter.lost, now, self.key, waiter.holder))
             return
         if not known:
             self._waiters += 1
         self._arrivals = max(self._arrivals, waiter.arrival)
         self._changed = True
-        con.execute(
+        execute(
             _SAVE_WAITER,
             (
                 self.key,
@@ -281,7 +281,7 @@ class KeyRows:
 
     def dequeue(self, waiter: Waiter) -> None:
         self._known[waiter.holder] = None
-        self._waiters -= self._work.con.execute(_DROP_WAITER, (self.key, waiter.holder)).rowcount
+        self._waiters -= self._work.execute(_DROP_WAITER, (self.key, waiter.holder)).rowcount
         self._changed = True
 
     def next_arrival(self) -> int:

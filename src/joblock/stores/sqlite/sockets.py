@@ -50,6 +50,7 @@ class Sockets:
 
     def __init__(self, file: str) -> None:
         self._file = file
+        self._directory = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -91,12 +92,12 @@ class Sockets:
         """
         with self._lock:
             self._forget()
-            path = os.path.realpath(self._file) + ".sockets"
+            path = self._directory or os.path.realpath(self._file) + ".sockets"
+            self._directory = path
             try:
-                owner = _owner(self._file)
                 if make:
-                    _make(path, owner)
-                self._descriptor = _open_private(path, owner)
+                    _make(path, self._file)
+                self._descriptor = _open_private(path, self._file)
             except OSError as error:
                 self.trouble = str(error)
                 return ""
@@ -361,20 +362,23 @@ def _owner(file: str) -> int:
     return found.st_uid
 
 
-def _make(path: str, owner: int) -> None:
-    if owner != os.geteuid():
+def _make(path: str, file: str) -> None:
+    if _owner(file) != os.geteuid():
         raise PermissionError("the lease file belongs to another user")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
 
 
-def _open_private(path: str, owner: int) -> int:
+def _open_private(path: str, file: str) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(descriptor)
-    if found.st_uid == owner and not found.st_mode & _SHARED:
-        return descriptor
-    os.close(descriptor)
-    raise PermissionError("the directory is not private to the lease file's owner")
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != _owner(file) or found.st_mode & _SHARED:
+            raise PermissionError("the directory is not private to the lease file's owner")
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _inode_of(path: str) -> int:
