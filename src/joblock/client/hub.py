@@ -62,6 +62,7 @@ class Hub:
         self._heard = Queueing(self.client, listening=True)
         self.holds: dict[Hold, None] = {}
         self.seats: dict[tuple[str, str], tuple[ClientSeat, ...]] = {}
+        self._dismissed: threading.Event | None = None
         self.owned: dict[tuple[Any, str], Hold] = {}
         self.nested: dict[tuple[str, str], int] = {}
         self.keeper = Keeper(self)
@@ -87,6 +88,8 @@ class Hub:
     def seat(self, request: Request, holder: str) -> ClientSeat:
         """A place to wait at, known before the request is sent: its notice may be faster."""
         seat, place = ClientSeat(self, request.key, holder), (request.key, holder)
+        if self._dismissed is not None:
+            seat.dismiss()
         if request.holder:
             # Others may wait under the same one: to the store they are one waiter.
             seat.shared = True
@@ -108,6 +111,9 @@ class Hub:
                 self.seats.pop(place, None)
         else:
             self.seats.pop(place, None)
+        dismissed = self._dismissed
+        if dismissed is not None and not self.seats:
+            dismissed.set()
 
     @property
     def subscribed(self) -> bool:
@@ -297,26 +303,32 @@ class Hub:
             self.keeper.send(Release(hold.key, hold.holder, hold.token))
 
     def close(self, patience: float = 5.0) -> None:
-        """Release what is held, each on its own, within ``patience`` seconds; stop the keeper."""
+        """Tell those who wait, who get a second to leave their queues; then `shut`."""
+        self._dismissed = dismissed = threading.Event()
+        for seat in [seat for seats in list(self.seats.values()) for seat in seats]:
+            seat.dismiss()
+        if self.seats:
+            dismissed.wait(1.0)
+        self.shut(patience)
+        self._dismissed = None
+
+    def shut(self, patience: float) -> None:
+        """Give everything back, each on its own, within ``patience`` seconds; close the store."""
         end = self.clock.monotonic() + patience
-        self.keeper.stop(patience)
+        self.keeper.stop(patience / 2)
         for hold in list(self.holds):
             hold.lose("closed")
             if self.retire(hold) and self.last_out(hold) and self.clock.monotonic() < end:
-                self._release_quietly(Release(hold.key, hold.holder, hold.token))
+                self._send_quietly(Release(hold.key, hold.holder, hold.token))
             hold.tell()
+        for key, holder in list(self.seats):
+            if holder and self.clock.monotonic() < end:
+                self._send_quietly(Leave(key, holder))
         self.stop_listening()
         with self.lock:
             store, self._store, self.call = self._store, None, self._open_and_call
         if store is not None:
             store.close()
-
-    def _release_quietly(self, op: Release) -> None:
-        try:
-            self.call(op)
-        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others held
-            logger("lease").warning("could not release %r at close: %s", op.key, error)
-        self.settled(op)
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
@@ -330,6 +342,13 @@ class Hub:
             store.after_fork()
             self._store = store
 
+    def _send_quietly(self, op: Leave | Release) -> None:
+        try:
+            self.call(op)
+        except Exception as error:  # noqa: BLE001 - one that fails must not keep the others held
+            logger("lease").warning("could not give back %r at close: %s", op.key, error)
+        self.settled(op)
+
 
 _inherited: list[Any] = []
 
@@ -341,7 +360,8 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     for hub in tuple(_every):
-        hub.close()
+        # The threads that still wait end with the process, without a word.
+        hub.shut(patience=5.0)
 
 
 on_fork(_after_fork)

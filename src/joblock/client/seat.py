@@ -43,6 +43,7 @@ class ClientSeat:
     joined = 0
     skip_grace = False
     shared = False
+    dismissed = False
     _flag = False
     _event: Any = None
 
@@ -56,6 +57,11 @@ class ClientSeat:
         self._flag = True
         if self._event is not None:
             self._hub.waker.set(self._event)
+
+    def dismiss(self) -> None:
+        """Let the waiter give up: its client is being closed."""
+        self.dismissed = True
+        self.wake()
 
     def woken(self) -> bool:
         """Whether it was woken since this was last asked."""

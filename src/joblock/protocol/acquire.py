@@ -194,6 +194,7 @@ def _wait_for_holder(desk: Desk, request: Request) -> Flow[tuple[Request, str]]:
     try:
         while not holder and now < end:
             yield Pause(seat, min(end, now + FIRST_RETRY))
+            _end_if_dismissed(request, seat)
             now = desk.clock.monotonic()
             holder = desk.new_holder(request)
     finally:
@@ -201,6 +202,11 @@ def _wait_for_holder(desk: Desk, request: Request) -> Flow[tuple[Request, str]]:
     if request.wait is not None:
         request = request._replace(wait=max(0, round((end - now) * 1000)))
     return request, holder
+
+
+def _end_if_dismissed(request: Request, seat: Seat) -> None:
+    if seat.dismissed:
+        raise LockNotAcquired(request.name, reason="closed")
 
 
 class _Wait:
@@ -241,6 +247,7 @@ class _Wait:
         while True:
             if isinstance(reply, StoreUnavailable):
                 yield Pause(self.seat, self.outage.retry_at(self.desk.clock.monotonic(), reply))
+                _end_if_dismissed(self.request, self.seat)
                 self.seat.woken()  # the request is sent again anyway; left set, it would spin
             elif type(reply) is not Busy or not reply.arrival:
                 return reply
@@ -262,6 +269,7 @@ class _Wait:
         queue = self.queue
         self.seat.sit(busy.epoch, busy.remaining, queue.join or 0, queue.skip_grace)
         yield Pause(self.seat, self.end)
+        _end_if_dismissed(self.request, self.seat)
 
     def _over(self) -> bool:
         return self.end is not None and self.desk.clock.monotonic() >= self.end

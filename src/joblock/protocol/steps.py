@@ -26,6 +26,7 @@ class Seat(Protocol):
     epoch: int
     join: int
     joined: int
+    dismissed: bool
 
     def woken(self) -> bool:
         """Whether it was woken since this was last asked."""
