@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from joblock.borrowed import Statement
 from joblock.store.contract import Abilities, Deliver
 from joblock.store.ops import Holders
 from joblock.stores.sqlite.driver import AsyncSqliteDriver, SqliteDriver
@@ -21,6 +20,7 @@ from joblock.values.identity import on_fork
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from joblock.borrowed import Statement
     from joblock.store.contract import Subscription
     from joblock.store.ops import Strike
     from joblock.stores.sqlite.operations import Letter
@@ -108,6 +108,8 @@ class SqliteStore:
 
     def guard(self, key: str, holder: str, token: int) -> Statement:
         """See `joblock.store.contract.Guarding`."""
+        from joblock.borrowed import Statement  # pathlib: see place
+
         if not self.file.is_open:
             self.driver().call(Holders(key))  # the store's clock is in the file
         now = self.file.now().ms
