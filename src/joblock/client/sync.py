@@ -227,6 +227,15 @@ class Lock(BaseLock[Lease]):
         return lease
 
 
+def _for_threads(on_lost: OnLost) -> OnLost:
+    if on_lost == "cancel":
+        raise ValueError(
+            "on_lost='cancel' is for tasks, since nothing can cancel a thread: use on_lost='raise' "
+            "and call lease.check() in the work, or use AsyncJobLocks"
+        )
+    return on_lost
+
+
 class JobLockModel:
     """The raw lease operations of the sync client: no renewal, no nesting, a holder of your own."""
 
@@ -330,7 +339,7 @@ class JobLocks(BaseClient):
             holder=holder,
             renew=renew,
             max_duration=max_duration,
-            on_lost=on_lost or ("raise" if renew else "warn"),
+            on_lost=_for_threads(on_lost or ("raise" if renew else "warn")),
         )
         one_of(on_store_error, ("raise", "skip"), "on_store_error")
         ended: Ended = _drive(self._hub, run_with_lock(self._hub, request, work, on_store_error))
@@ -402,7 +411,7 @@ class JobLocks(BaseClient):
             shared=shared,
             renew=renew,
             max_duration=max_duration,
-            on_lost=on_lost,
+            on_lost=_for_threads(on_lost),
         )
         if not several:
             return Lock(self._hub, request, reentrant)
@@ -441,7 +450,7 @@ class JobLocks(BaseClient):
             shared=shared,
             renew=renew,
             max_duration=max_duration,
-            on_lost=on_lost,
+            on_lost=_for_threads(on_lost),
         )
         won = _drive(self._hub, flows.acquire(self._hub, request))
         return None if isinstance(won, Busy) else Lease(self._hub, won)
@@ -521,7 +530,7 @@ class JobLocks(BaseClient):
                 limit=limit,
                 weight=weight,
                 renew=renew,
-                on_lost=on_lost,
+                on_lost=_for_threads(on_lost),
                 on_store_error=on_store_error,
             )
             job: Job[..., Any] = Job(self, terms, function)
