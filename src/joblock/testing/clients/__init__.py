@@ -23,9 +23,12 @@ pytest.register_assert_rewrite(
     *(f"{__name__}.{part.name}" for part in pkgutil.iter_modules(__path__))
 )
 
+from joblock.testing.clients.asking import Asking  # noqa: E402
+from joblock.testing.clients.closing import Closing  # noqa: E402
 from joblock.testing.clients.holding import Holding  # noqa: E402
 from joblock.testing.clients.locking import Locking  # noqa: E402
 from joblock.testing.clients.losing import Losing  # noqa: E402
+from joblock.testing.clients.reading import Reading  # noqa: E402
 from joblock.testing.clients.running import Running  # noqa: E402
 from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
 from joblock.testing.clients.waiting import Waiting  # noqa: E402
@@ -33,5 +36,5 @@ from joblock.testing.clients.waiting import Waiting  # noqa: E402
 __all__ = ["ClientContract", "ClientScenarios", "Stage"]
 
 
-class ClientContract(Running, Locking, Holding, Losing, Waiting):
+class ClientContract(Running, Locking, Holding, Losing, Waiting, Closing, Asking, Reading):
     """Everything that both clients promise; see the module."""

@@ -98,6 +98,7 @@ class Stage:
         self._loop = LoopThread() if self.asynchronous else None
         self._clients: list[Client] = []
         self._actors: list[Actor] = []
+        self._kept: list[Any] = []
         self._strangers = keepers()
         self._spectator = harness.make_store()
 
@@ -124,6 +125,10 @@ class Stage:
     def actors(self, count: int) -> list[Actor]:
         """Many of them."""
         return [self.actor(str(number)) for number in range(count)]
+
+    def keep(self, thing: Any) -> None:
+        """Let something live as long as the stage."""
+        self._kept.append(thing)
 
     def acquire_many(self, actor: Actor, client: Client, keys: list[str], ttl: Any) -> list[Any]:
         """An explicit lease of each key, in one step of an actor."""
