@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -190,20 +190,20 @@ class Asking(ClientScenarios):
 
     @pytest.mark.parametrize("prefix", [5, "a\0", "x" * 501, ["p"]])
     def test_what_is_no_prefix_is_refused_and_shown(self, stage: Stage, prefix: Any) -> None:
-        make: Any = type(stage.client())
+        make = cast("Any", type(stage.client()))
         with pytest.raises((TypeError, ValueError), match="prefix") as caught:
             make("memory://", prefix=prefix)
         assert repr(prefix)[:40] in str(caught.value)
 
     @pytest.mark.parametrize("store", [5, object(), ["memory://"]])
     def test_what_is_no_store_is_refused(self, stage: Stage, store: Any) -> None:
-        make: Any = type(stage.client())
+        make = cast("Any", type(stage.client()))
         with pytest.raises(TypeError, match="store"):
             make(store)
 
     @pytest.mark.parametrize("url", ["locks.db", "nosuch://host/db", ""])
     def test_a_url_that_names_no_store_is_refused(self, stage: Stage, url: str) -> None:
-        make: Any = type(stage.client())
+        make = cast("Any", type(stage.client()))
         with pytest.raises(ValueError, match="URL"):
             make(url)
 

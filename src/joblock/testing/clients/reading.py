@@ -1,4 +1,4 @@
-"""The raw lease operations, `JobLockModel`: no renewal, no nesting, a holder of the caller's own."""
+"""The raw lease operations, `JobLockModel`: no renewal, no nesting, the caller's own holder."""
 
 from __future__ import annotations
 
