@@ -1,6 +1,9 @@
 # What there is to do in a checkout. Python's packages go into .venv only, never into the system.
 
 .DEFAULT_GOAL := help
+
+# Processes that share the tests, a class of them at a time: most of the time they wait.
+WORKERS ?= 4
 export PYTHON
 
 .PHONY: help
@@ -13,7 +16,7 @@ try: .venv/.with-cli ## see joblock work, on the embedded store
 
 .PHONY: check
 check: setup ## run the tests (ARGS="-k sqlite" hands arguments to pytest)
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 .PHONY: lint
 lint: .venv/.with-dev ## style, types and the floors of the package
