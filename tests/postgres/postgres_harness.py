@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from joblock.store.contract import Deliver
 from joblock.stores.postgres import PostgresStore, ddl
 from joblock.stores.postgres.statements import Statement
 from joblock.testing import ManualHarness, StoreHarness
@@ -98,9 +100,20 @@ class TurnedStore:
         self._tell = tell
         self.url = inner.url
         self.abilities = inner.abilities
-        self.subscribe = inner.subscribe
         self.after_fork = inner.after_fork
         self.close = inner.close
+
+    def subscribe(self, client: str, deliver: Deliver, connected: Callable[[], None]) -> Any:
+        """Connect first: that takes real time, in which the turned clock may jump by hours."""
+        listening = threading.Event()
+
+        def begin() -> None:
+            listening.set()
+            connected()
+
+        ear = self._inner.subscribe(client, deliver, begin)
+        assert listening.wait(20)
+        return ear
 
     def driver(self) -> Any:
         return TurnedDriver(self._inner.driver(), self._tell)

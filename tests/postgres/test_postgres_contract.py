@@ -8,6 +8,11 @@ from postgres_harness import PostgresHarness, TurnedHarness
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
 from joblock.testing.clients import ClientContract
+from joblock.testing.contract.claims import Claims
+from joblock.testing.contract.drivers import Drivers
+from joblock.testing.contract.notices import Notices
+from joblock.testing.contract.table import Table
+from joblock.testing.contract.threads import Threads
 from joblock.testing.model import ModelContract
 
 
@@ -28,15 +33,23 @@ class TestPostgresIsTheMachine(ModelContract):
         return TurnedHarness(pg)
 
 
-class TestPostgres(StoreContract):
-    """On the server's own clock."""
+class TestPostgres(Table, Claims, Notices, Drivers, Threads):
+    """On the server's own clock: what could depend on its being real."""
 
     @pytest.fixture
     def harness(self, pg):
         return PostgresHarness(lambda: PostgresStore.from_url(pg.url))
+
+
+class TestBehindPgBouncer(Table, Drivers, Threads):
+    """Where nothing survives a transaction but what was committed."""
+
+    @pytest.fixture
+    def harness(self, bouncer):
+        return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url))
 
 
 class TestClientsOnPostgres(ClientContract):
     @pytest.fixture
     def harness(self, pg):
-        return PostgresHarness(lambda: PostgresStore.from_url(pg.url))
+        return TurnedHarness(pg)
