@@ -55,7 +55,7 @@ def say(word):
 def main(kind, leases, data, key, guarded):
     with JobLocks(leases) as locks:
         locks.model.peek(key)  # whatever the store needs at first is not part of the lease's time
-        lease = locks.acquire(key, ttl="1s", on_lost="warn")
+        lease = locks.acquire(key, ttl="2s", on_lost="warn")
         lease.check()
         say(lease.token)
         sys.stdin.readline()  # the pause falls here

@@ -18,7 +18,7 @@ from connections import (
 )
 
 from joblock import AsyncJobLocks, JobLocks, LockLost
-from joblock.store.ops import Acquire, Busy, Granted, Refresh, Release, Renewal
+from joblock.store.ops import Acquire, Busy, Granted, Leave, Queueing, Refresh, Release, Renewal
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import ManualClock
 
@@ -47,12 +47,39 @@ def driver_of(url):
         store.close()
 
 
+def wait_until_lapsed(locks, key):
+    end = time.monotonic() + PATIENCE
+    while locks.model.peek(key).state != "expired":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def took(call):
     begin = time.monotonic()
     return call(), time.monotonic() - begin
 
 
+def check_that_only_the_newer_of_two_passes(url, kind, key):
+    """Two leases of one holder, which its caller named."""
+    with believing(url) as locks, JobLocks(url) as others, kind(url) as data:
+        lease = locks.acquire(key, holder="me")
+        others.model.delete(key)
+        newer = others.acquire(key, holder="me")
+        with pytest.raises(LockLost):
+            lease.guard(data)
+        data.rollback()
+        newer.guard(data)
+        data.rollback()
+        newer.release()
+        lease.release()
+
+
 # PostgreSQL.
+
+
+@alike
+def test_of_two_leases_of_one_holder_only_the_newer_passes(pg, key, kind):
+    check_that_only_the_newer_of_two_passes(pg.url, kind, key)
 
 
 @alike
@@ -97,19 +124,17 @@ def test_a_lease_that_was_released_is_refused_without_asking(pg, key):
 
 def test_a_contender_is_told_busy_at_once_though_the_guarded_lease_has_lapsed(pg, key):
     with driver_of(pg.url) as driver, believing(pg.url) as locks, psycopg.connect(pg.url) as data:
-        lease = locks.acquire(key, ttl="300ms")
+        lease = locks.acquire(key, ttl="1s")
         lease.guard(data)
-        end = time.monotonic() + PATIENCE
-        while locks.model.peek(key).state != "expired":
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until_lapsed(locks, key)
         reply, seconds = took(lambda: driver.call(Acquire(key, "B", LONG)))
         assert isinstance(reply, Busy)
         assert reply.token == lease.token
         assert seconds < SOON
         data.commit()
+        end = time.monotonic() + PATIENCE
         while not isinstance(driver.call(Acquire(key, "B", LONG)), Granted):
-            assert time.monotonic() < end + PATIENCE
+            assert time.monotonic() < end
             time.sleep(0.01)
 
 
@@ -136,13 +161,42 @@ def test_a_guard_held_for_long_stalls_no_renewal_of_its_own_key_or_another(pg, k
 def test_a_lease_lives_on_through_a_guard_that_is_longer_than_its_ttl(pg, key):
     with (
         JobLocks(pg.url) as locks,
-        locks.lock([f"{key} 1", f"{key} 2"], ttl="1s") as leases,
+        locks.lock([f"{key} 1", f"{key} 2"], ttl="2s") as leases,
         psycopg.connect(pg.url) as data,
     ):
         leases.members[0].guard(data)
-        assert not leases.lost.wait(2.5)  # two and a half ttls
+        assert not leases.lost.wait(3.5)  # it would have lapsed by then
         assert leases.held
         data.commit()
+
+
+def test_a_waiter_gives_up_in_time_beside_a_guarded_lease(pg, key):
+    with (
+        JobLocks(pg.url) as locks,
+        JobLocks(pg.url) as others,
+        psycopg.connect(pg.url) as data,
+        locks.lock(key) as lease,
+    ):
+        lease.guard(data)
+        others.model.peek(key)  # connected by now
+        lost, seconds = took(lambda: others.acquire(key, wait="200ms"))
+        assert lost is None
+        assert seconds < 0.2 + SOON
+        assert others.model.waiters(key) == ()
+        data.commit()
+
+
+def test_a_release_by_who_is_no_holder_does_not_wait_for_a_guard(pg, key):
+    with driver_of(pg.url) as driver, JobLocks(pg.url) as locks, psycopg.connect(pg.url) as data:
+        lease = locks.acquire(key)
+        lease.guard(data)
+        for contended in (False, True):
+            release = Release(key, "former", lease.token - 1, contended=contended)
+            reply, seconds = took(lambda release=release: driver.call(release))
+            assert not reply.freed
+            assert seconds < SOON
+        data.rollback()
+        lease.release()
 
 
 def test_whoever_would_end_a_guarded_lease_waits_for_the_commit(pg, key):
@@ -154,6 +208,13 @@ def test_whoever_would_end_a_guarded_lease_waits_for_the_commit(pg, key):
         ending = threading.Thread(target=lambda: replies.append(driver.call(release)))
         ending.start()
         ending.join(0.2)  # it would be done by then if it did not wait
+        assert replies == []
+        for queue in (None, Queueing("client")):  # and nobody waits for it in turn
+            acquire = Acquire(key, "B", LONG, queue=queue)
+            reply, seconds = took(lambda acquire=acquire: driver.call(acquire))
+            assert isinstance(reply, Busy)
+            assert seconds < SOON
+        driver.call(Leave(key, "B"))
         assert replies == []
         data.commit()
         ending.join(PATIENCE)
@@ -292,6 +353,10 @@ def test_data_in_the_lease_file_itself_is_guarded(leases, kind):
         lease.release()
 
 
+def test_of_two_leases_of_one_holder_only_the_newer_passes_in_sqlite(leases, key):
+    check_that_only_the_newer_of_two_passes(leases, sqlite_connection, key)
+
+
 @pytest.fixture
 def attached(tmp_path, path):
     """The caller's own database, which has tables of the same names, with the lease file."""
@@ -300,7 +365,7 @@ def attached(tmp_path, path):
         data.execute("CREATE TABLE report (body)")
         data.commit()
         data.execute('ATTACH ? AS "the ""leases"', (path,))
-        data.row_factory = sqlite3.Row
+        data.row_factory = lambda cursor, row: {cursor.description[0][0]: row[0]}
         yield data
 
 
@@ -315,7 +380,7 @@ def test_data_in_another_file_is_guarded_with_the_lease_file_attached(leases, at
         with pytest.raises(LockLost):
             lease.guard(attached)
         attached.rollback()
-        assert [row[0] for row in attached.execute("SELECT body FROM report")] == ["by A"]
+        assert attached.execute("SELECT body FROM report").fetchall() == [{"body": "by A"}]
         lease.release()
 
 
@@ -326,12 +391,13 @@ def test_nobody_gets_a_lease_that_is_guarded_in_sqlite_before_the_commit(leases,
         with JobLocks(leases) as others:
             replies.append(others.acquire("report"))
 
-    with JobLocks(leases) as locks, closing(sqlite3.connect(path)) as data:
-        lease = locks.acquire("report", ttl="100ms", renew=False)
+    with believing(leases) as locks, closing(sqlite3.connect(path)) as data:
+        lease = locks.acquire("report", ttl="1s")
         lease.guard(data)
+        wait_until_lapsed(locks, "report")
         contending = threading.Thread(target=contend)
         contending.start()
-        contending.join(0.5)  # the lease has lapsed by then, and it would have been granted
+        contending.join(0.2)  # it would have been granted by then
         assert replies == []
         data.commit()
         contending.join(PATIENCE)

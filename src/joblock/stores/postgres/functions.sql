@@ -8,9 +8,9 @@
 -- Lock order: lease rows in key order; rows of the other tables only under the lock of their
 -- key's lease row. Purging skips whatever is locked, so it waits for nobody.
 --
--- Lock strength: operations that may end a lease lock its row FOR UPDATE, the others FOR NO KEY
--- UPDATE. A transaction that must not commit once the lease is gone takes it FOR KEY SHARE: that
--- stops a release and a takeover, but neither a renewal nor a contender, which finds it held.
+-- Lock strength: what ends a live lease locks its row FOR UPDATE, all else FOR NO KEY UPDATE. A
+-- transaction that must not commit once the lease is gone takes it FOR KEY SHARE: that stops its
+-- release and a takeover, but neither a renewal nor a contender, which finds it held.
 
 -- The lease row of a key, locked; made if it is missing.
 create or replace function {schema}.joblock_1_open(k text) returns {schema}.job_locks
@@ -33,6 +33,25 @@ begin
             return r;
         end if;
     end loop;
+end $$;
+
+-- The lease row of a key, locked as it takes to end the lease of h; nothing if it is missing. Where
+-- the lease is another's, a guard on that is not waited for.
+create or replace function {schema}.joblock_1_open_to_end(k text, h text)
+returns {schema}.job_locks language plpgsql volatile as $$
+declare r {schema}.job_locks;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'joblock works at READ COMMITTED' using errcode = 'JB001';
+    end if;
+    select * into r from {schema}.job_locks j where j.key = k and j.holder = h for update;
+    if not found then
+        select * into r from {schema}.job_locks j where j.key = k for no key update;
+        if r.holder = h then
+            perform from {schema}.job_locks j where j.key = k for update;
+        end if;
+    end if;
+    return r;
 end $$;
 
 -- Store the lease row, if it is not as it was.
@@ -481,11 +500,8 @@ declare
     s record;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'joblock works at READ COMMITTED' using errcode = 'JB001';
-    end if;
-    select * into r from {schema}.job_locks j where j.key = k for update;
-    if not found then
+    r := {schema}.joblock_1_open_to_end(k, h);
+    if r.key is null then
         return '0';
     end if;
     was := r;
@@ -565,11 +581,8 @@ declare
     s record;
 begin
     perform set_config('synchronous_commit', 'off', true);
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'joblock works at READ COMMITTED' using errcode = 'JB001';
-    end if;
-    select * into r from {schema}.job_locks j where j.key = k for update;
-    if not found then
+    r := {schema}.joblock_1_open_to_end(k, h);
+    if r.key is null then
         return '0';
     end if;
     was := r;

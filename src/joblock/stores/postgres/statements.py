@@ -81,7 +81,8 @@ with fast as (
         holder = '', worker = '', opens_at = 0, expires_at = {_MS},
         ok_token = case when $5::text::boolean then greatest(j.ok_token, j.token)
                         else j.ok_token end
-    where j.key = (select l.key from {{schema}}.job_locks l where l.key = $1::text for update)
+    where j.key = (select l.key from {{schema}}.job_locks l
+                   where l.key = $1::text and l.holder = $2::text for update)
         and j.holder = $2::text and ($3::bigint = 0 or j.token = $3::bigint)
         and $4::bigint = 0 and j.ended_at = 0 and j.claimant = '' and j.opens_at <= {_MS}
         and not j.waited and {_READ_COMMITTED}
