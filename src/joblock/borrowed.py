@@ -160,15 +160,9 @@ async def _run_asyncpg(connection: Any, statement: Statement) -> Rows:
 
 
 def _run_alchemy(connection: Any, statement: Statement) -> Rows:
-    from sqlalchemy import BigInteger, bindparam, text
+    from sqlalchemy import text
 
-    # Some of its drivers would send a number as a 32-bit one.
-    numbers = [
-        bindparam(name, type_=BigInteger())
-        for name, value in statement.values.items()
-        if type(value) is int
-    ]
-    sql = text(statement.written(lambda match: match[0], r"\:", "%")).bindparams(*numbers)
+    sql = text(statement.written(lambda match: match[0], r"\:", "%"))
     result = connection.execute(sql, statement.values)
     return [tuple(row) for row in result] if result.returns_rows else []
 
