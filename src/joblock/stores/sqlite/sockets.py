@@ -389,7 +389,8 @@ def _inode_of(path: str) -> int:
 
 
 def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    # Not a directory: an address by way of a descriptor that was closed and is another's by now.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
 
 
