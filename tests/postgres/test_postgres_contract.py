@@ -42,11 +42,11 @@ class TestPostgres(Table, Claims, Notices, Drivers, Threads):
 
 
 class TestBehindPgBouncer(Table, Drivers, Threads):
-    """Where nothing survives a transaction but what was committed."""
+    """Where nothing survives a transaction but what was committed; listening goes round it."""
 
     @pytest.fixture
-    def harness(self, bouncer):
-        return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url))
+    def harness(self, bouncer, pg):
+        return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url, listen_url=pg.url))
 
 
 class TestClientsOnPostgres(ClientContract):

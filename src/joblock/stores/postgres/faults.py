@@ -83,14 +83,14 @@ class Manner:
 class Recovery:
     """What was tried for one request so far."""
 
-    __slots__ = ("_created", "_end", "_gone", "_manner", "_pause", "create", "resent")
+    __slots__ = ("_end", "_gone", "_learned", "_manner", "_pause", "create", "resent")
 
     def __init__(self, manner: Manner, clock: Callable[[], float] = time.monotonic) -> None:
         self._manner = manner
         self._end = clock() + PATIENCE
         self._pause = 0.001
         self._gone = 0
-        self._created = False
+        self._learned: set[str] = set()
         self.create = False
         self.resent = False
 
@@ -102,14 +102,12 @@ class Recovery:
         """
         self.create = False
         code, manner = trouble.code, self._manner
-        if code == _OTHER_ISOLATION and not manner.stated:
-            manner.stated = True
-            return 0.0
-        if code in _PREPARED and manner.prepared:
-            manner.prepared = False
-            return 0.0
-        if code in _MISSING and not self._created:
-            self.create = self._created = True
+        # Each once for each request: another thread may have learned the same meanwhile.
+        if code in (_OTHER_ISOLATION, *_PREPARED, *_MISSING) and code not in self._learned:
+            self._learned.add(code)
+            manner.stated = manner.stated or code == _OTHER_ISOLATION
+            manner.prepared = manner.prepared and code not in _PREPARED
+            self.create = code in _MISSING
             return 0.0
         if trouble.gone:
             return self._after_loss(trouble)
