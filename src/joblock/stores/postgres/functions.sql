@@ -497,6 +497,7 @@ declare
     p {schema}.job_lock_permits;
     us bigint; t bigint; closed bigint;
     mine boolean;
+    queued boolean := false;
     s record;
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -533,7 +534,9 @@ begin
     end if;
     closed := greatest(case when grace > 0 then t + grace else 0 end, p.opens_at);
     if p.claimant <> '' then
+        -- A claim is left, with its place in the queue; none is left to a joiner that is done.
         delete from {schema}.job_lock_waiters q where q.key = k and q.holder = h;
+        queued := found;
         closed := 0;
     end if;
     if closed > t then
@@ -552,10 +555,10 @@ begin
     else
         r := {schema}.joblock_1_drop(r, t, p.token);
     end if;
-    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', false);
+    select * into s from {schema}.joblock_1_serve(r, t, us, '', '', queued);
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
-    return '1';
+    return (p.claimant = '' or queued)::integer::text;
 end $$;
 
 -- Forget a permit; the row counts as vacated from the last one on.
