@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from redis_servers import Server
 
 CLOCK = "test:clock"
-BEGIN = 1_750_000_000
+
+# Like a real clock it shows another microsecond whenever it is looked at, within its millisecond.
+TURNED = f"""(function()
+  local us = tonumber(redis.call('GET', '{CLOCK}'))
+  if us % 1000 < 999 then redis.call('INCR', '{CLOCK}') end
+  return {{math.floor(us / 1000000), us % 1000000}}
+end)()""".replace("\n", " ")
 
 
 class RedisHarness(StoreHarness):
@@ -39,30 +45,28 @@ class TurnedHarness(ManualHarness):
         super().__init__()
         self._url = server.url
         read = scripts.script_text
-        turned = f"redis.call('LRANGE', '{CLOCK}', 0, 1)"
         patch.setattr(
             scripts,
             "script_text",
-            lambda name: re.sub(r"(redis\.)?call\('TIME'\)", turned, read(name)),
+            lambda name: re.sub(r"(redis\.)?call\('TIME'\)", TURNED, read(name)),
         )
         scripts.script.cache_clear()
         self._setter = Connection("test", Place("127.0.0.1", server.port), Login())
         self._lock = threading.Lock()
         self._told = 0
+        # The wall clock may be set; this one may not, just as expiry goes by it elsewhere.
+        self._base = self.manual.wall() - self.manual.monotonic()
 
     def make_store(self) -> Any:
         return TurnedStore(RedisStore.from_url(self._url), self.tell)
 
     def tell(self) -> None:
-        """Set the server's clock to what the clock turned by hand says.
-
-        Like a real one it shows another microsecond each time it is looked at.
-        """
+        """Set the server's clock to what the clock turned by hand says, if that has changed."""
         with self._lock:
-            us = round((BEGIN + self.manual.monotonic()) * 1_000_000)
-            self._told = max(us, self._told + 1)
-            seconds, rest = divmod(self._told, 1_000_000)
-            self._setter.ask(pack("DEL", CLOCK) + pack("RPUSH", CLOCK, seconds, rest), 2)
+            us = round((self._base + self.manual.monotonic()) * 1_000_000)
+            if us != self._told:
+                self._told = us
+                self._setter.ask(pack("SET", CLOCK, us), 1)
 
     def close(self) -> None:
         self._setter.close()

@@ -9,6 +9,16 @@ from joblock.store.ops import Purge
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
 from joblock.testing.clients import ClientContract
+from joblock.testing.contract.checks import Checks
+from joblock.testing.contract.claims import Claims
+from joblock.testing.contract.drivers import Drivers
+from joblock.testing.contract.holding import Holding
+from joblock.testing.contract.joining import Joining
+from joblock.testing.contract.names import Names
+from joblock.testing.contract.notices import Notices
+from joblock.testing.contract.queueing import Queue
+from joblock.testing.contract.reading import Reading
+from joblock.testing.contract.table import Table
 from joblock.testing.model import ModelContract
 
 
@@ -41,7 +51,9 @@ class TestRedisByTheHour(RedisContract):
         return TurnedHarness(redis_server, monkeypatch)
 
 
-class TestValkeyByTheHour(RedisContract):
+class TestValkeyByTheHour(Table, Claims, Joining, Notices):
+    """What depends on the scripts most; that they mean the same is for the machine to say."""
+
     @pytest.fixture
     def harness(self, valkey_server, monkeypatch):
         return TurnedHarness(valkey_server, monkeypatch)
@@ -65,18 +77,19 @@ class TestValkeyIsTheMachine(ModelContract):
         return TurnedHarness(valkey_server, monkeypatch)
 
 
-class TestCluster(RedisContract):
-    """On the servers' own clock, and through three nodes."""
+class TestCluster(Holding, Queue, Checks, Reading, Names, Drivers):
+    """On the servers' own clock, and through three nodes: what depends on where a key lies.
+
+    Notices come from several nodes here, so in no order, which the tests of notices go by.
+    """
+
+    test_purge_deletes_what_has_been_vacant_for_long = (
+        RedisContract.test_purge_deletes_what_has_been_vacant_for_long
+    )
 
     @pytest.fixture
     def harness(self, cluster):
         return RedisHarness(cluster.url)
-
-
-class TestClientsOnRedis(ClientContract):
-    @pytest.fixture
-    def harness(self, redis_server):
-        return RedisHarness(redis_server.url)
 
 
 class TestClientsByTheHour(ClientContract):

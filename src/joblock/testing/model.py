@@ -267,7 +267,9 @@ class _History(RuleBasedStateMachine):
             agree(got, pairs[expected])
 
     def same_presence(self, key: str, client: str, got: int, expected: int) -> None:
-        agree(self.store.same_epoch(key, client, got), self.model.same_epoch(key, client, expected))
+        kept = self.model.same_epoch(key, client, expected)
+        # A store may forget a client that has no waiter there, and so begin a new one more often.
+        assert not self.store.same_epoch(key, client, got) or kept, f"epoch {got} should be new"
 
     def same_time(self, got: int, expected: int) -> None:
         assert abs(got - expected) <= self.slack, f"{got} ms instead of {expected}"

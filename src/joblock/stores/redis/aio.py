@@ -197,8 +197,9 @@ class AsyncDriver:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
-        for task in list(self._opening.values()):
-            task.cancel()
+        if self._opening:
+            # Cancelling them would look to their callers as if these had been cancelled.
+            await asyncio.wait(list(self._opening.values()))
         opened, self._open = self._open, {}
         for connection in opened.values():
             connection.close()

@@ -146,11 +146,13 @@ if queueing then
     return format('J%.0f', ok_token)
   end
   epoch = report(client, ARGV[10] == '1')
-  if waiter and waiter.parked > 0 then
-    waiter.parked = 0
-    if waiter.lost >= PARKED_LIMIT then
+  if waiter and (waiter.parked > 0 or waiter.client ~= client) then
+    -- A holder's name may outlive its process: whoever asks last is the one to be told.
+    waiter.client = client
+    if waiter.parked > 0 and waiter.lost >= PARKED_LIMIT then
       waiter.lost, waiter.arrival = 0, next_arrival()
     end
+    waiter.parked = 0
     enqueue(waiter)
   end
 end

@@ -39,10 +39,7 @@ local function release()
     ok_token, changed = max(ok_token, lease.token), true
     dismiss_joiners()
   end
-  if lease.claim then
-    leave(ARGV[1])
-    return 1
-  end
+  if lease.claim then return leave(ARGV[1]) and 1 or 0 end
   local closed_until = max(grace > 0 and now + grace or 0, lease.opens)
   if closed_until > now then
     lease.ended, lease.expires, lease.opens = now, closed_until, 0
