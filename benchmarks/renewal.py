@@ -68,7 +68,7 @@ def _ours(url: str) -> Candidate:
     def run(turns: int) -> None:
         if turns < 1_000:
             return
-        holds = list(hub.holds)
+        holds = hub.kept()
         now = hub.clock.monotonic()
         reply: Refreshed = hub.call(batch(holds, now))
         if confirm(holds, reply, now) or len(leases) != LEASES:

@@ -106,14 +106,15 @@ def _driver(hub: Hub) -> AsyncDriver:
 async def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
-    error: BaseException | None = None
+    # Not a plain variable: an exception that goes out through this frame would keep it alive, and
+    # with it whatever was acquired.
+    thrown: list[BaseException] = []
     call = cast("Callable[[Any], Awaitable[Any]]", _driver(hub).call)
     while True:
         try:
-            step: Any = flow.send(reply) if error is None else flow.throw(error)
+            step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
         except StopIteration as stop:
             return stop.value
-        error = None
         try:
             kind = step.__class__
             if kind is Pause:
@@ -123,7 +124,7 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
             else:
                 reply = await call(step)
         except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
-            error = caught
+            thrown.append(caught)
 
 
 async def _pause(hub: Hub, pause: Pause) -> None:
@@ -133,8 +134,8 @@ async def _pause(hub: Hub, pause: Pause) -> None:
 
 
 async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
-    lease, owner = AsyncLease(hub, work.hold, owner=False), _task()
-    hub.owned[owner, work.hold.key] = work.hold
+    lease, owner = AsyncLease(hub, work.hold), _task()
+    hub.own(owner, work.hold)
     current.enter(lease)
     canceller = _canceller(work.hold, owner)
     value, error = None, None
@@ -173,8 +174,8 @@ class AsyncLease(BaseLease):
 
     __slots__ = ("_canceller",)
 
-    def __init__(self, hub: Hub, hold: Hold, owner: bool = True) -> None:
-        super().__init__(hub, hold, owner)
+    def __init__(self, hub: Hub, hold: Hold) -> None:
+        super().__init__(hub, hold)
         self._canceller: Canceller | None = None
 
     async def refresh(self, ttl: Duration) -> None:

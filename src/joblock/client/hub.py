@@ -60,10 +60,11 @@ class Hub:
         self.client = new_client()
         self._unheard = Queueing(self.client)
         self._heard = Queueing(self.client, listening=True)
-        self.holds: dict[Hold, None] = {}
+        # Weakly: what nobody refers to any more is to be released, not renewed for ever.
+        self.holds: dict[int, weakref.ref[Hold]] = {}
         self.seats: dict[tuple[str, str], tuple[ClientSeat, ...]] = {}
         self._dismissed: threading.Event | None = None
-        self.owned: dict[tuple[Any, str], Hold] = {}
+        self.owned: dict[tuple[Any, str], weakref.ref[Hold]] = {}
         self.nested: dict[tuple[str, str], int] = {}
         self.keeper = Keeper(self)
 
@@ -167,7 +168,8 @@ class Hub:
     def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
         """Begin to keep a lease."""
         hold = Hold(self.clock, request, holder, granted, sent)
-        self.holds[hold] = None
+        hold.dropped = self.dropped
+        self.holds[id(hold)] = weakref.ref(hold)
         self.keeper.expect(min(hold.deadline, hold.due))
         if granted.replaced:
             logger("lease").warning(
@@ -181,7 +183,7 @@ class Hub:
 
     def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
         """Whether the calling thread or task holds, exclusively, what it is about to wait for."""
-        hold = self.owned.get((self.waker.owner(), request.key))
+        hold = self.owned_by(self.waker.owner(), request.key)
         return (
             hold is not None
             and hold.holder == busy.holder
@@ -192,12 +194,25 @@ class Hub:
 
     def disown(self, owner: Any, hold: Hold) -> None:
         """That thread or task goes under that hold no longer."""
-        if self.owned.get((owner, hold.key)) is hold:
+        if self.owned_by(owner, hold.key) is hold:
             del self.owned[owner, hold.key]
+
+    def own(self, owner: Any, hold: Hold) -> None:
+        """Note which thread or task goes under that hold."""
+        self.owned[owner, hold.key] = weakref.ref(hold)
+
+    def owned_by(self, owner: Any, key: str) -> Hold | None:
+        """The hold that the thread or task goes under."""
+        found = self.owned.get((owner, key))
+        return None if found is None else found()
+
+    def kept(self) -> list[Hold]:
+        """The holds that are kept."""
+        return [hold for found in list(self.holds.values()) if (hold := found()) is not None]
 
     def retire(self, hold: Hold) -> bool:
         """Stop keeping a hold; True for the one caller that ends it."""
-        if self.holds.pop(hold, hold) is hold:
+        if self.holds.pop(id(hold), None) is None:
             return False
         hold.over = True
         return True
@@ -294,9 +309,21 @@ class Hub:
         hold.tell()
 
     def collected(self, hold: Hold) -> None:
-        """The last handle of a held lease is gone: release what nobody can release any more."""
+        """Release what nobody can release any more."""
         if self.retire(hold):
             self._release_behind(hold)
+
+    def dropped(self, hold: Hold) -> None:
+        """Nothing refers to a hold any more that was never released."""
+        import warnings
+
+        self.collected(hold)
+        warnings.warn(
+            f"a lease on {hold.name!r} was never released; it is released now that nothing "
+            "refers to it: use a with block, or call release()",
+            ResourceWarning,
+            stacklevel=3,
+        )
 
     def _release_behind(self, hold: Hold) -> None:
         if self.last_out(hold):
@@ -316,7 +343,7 @@ class Hub:
         """Give everything back, each on its own, within ``patience`` seconds; close the store."""
         end = self.clock.monotonic() + patience
         self.keeper.stop(patience / 2)
-        for hold in list(self.holds):
+        for hold in self.kept():
             hold.lose("closed")
             if self.retire(hold) and self.last_out(hold) and self.clock.monotonic() < end:
                 self._send_quietly(Release(hold.key, hold.holder, hold.token))
@@ -333,7 +360,7 @@ class Hub:
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
         _inherited.append((self._store, self.call, self._subscription))
-        for hold in self.holds:
+        for hold in self.kept():
             hold.lose("forked")
             hold.over = True
         store = self._store

@@ -177,7 +177,7 @@ class Keeper:
             moments.append(self._quiet_at)
         with self._lock:
             moments += self._checks.values()
-            moment = min([next_moment(list(hub.holds)), *moments])
+            moment = min([next_moment(hub.kept()), *moments])
             self._moment = min(self._moment, moment)
         return bool(hub.holds or hub.seats or self._errands)
 
@@ -190,13 +190,13 @@ class Keeper:
         while not done.is_set():
             # Leases are still being taken, maybe shorter ones: look for them now and then.
             again = clock.monotonic() + LOOK
-            clock.wait(done, min([again, *(hold.deadline for hold in list(self._hub.holds))]))
+            clock.wait(done, min([again, *(hold.deadline for hold in self._hub.kept())]))
             if not done.is_set():
                 self._lose_ended()
 
     def _lose_ended(self) -> None:
         now = self._hub.clock.monotonic()
-        for hold in ended_holds(list(self._hub.holds), now):
+        for hold in ended_holds(self._hub.kept(), now):
             # Reading it settles the reason.
             if not hold.held:
                 self._hub.lose(hold, hold.lost)
@@ -230,10 +230,10 @@ class Keeper:
     def _renew(self) -> None:
         hub = self._hub
         now = hub.clock.monotonic()
-        holds = due_holds(list(hub.holds), now)
+        holds = due_holds(hub.kept(), now)
         if holds:
             self._request(lambda: self._renew_batch(holds))
-        for hold in [hold for hold in list(hub.holds) if hold.held_long(now)]:
+        for hold in [hold for hold in hub.kept() if hold.held_long(now)]:
             logger("lease").warning(
                 "%r has been held by %r for %.0f s and nothing bounds it: pass max_duration= if "
                 "that is a hang",
@@ -368,11 +368,18 @@ class _Hand:
         self._work.put(None)
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            call, done = work
-            try:
-                call()
-            except Exception:  # noqa: BLE001 - nothing that fails may end it
-                logger("keeper").exception("a request of the keeper failed; it goes on")
-            finally:
-                done.set()
+        # What was done is not kept in a variable: an idle hand would keep the holds in it alive.
+        while self._do(self._work.get()):
+            pass
+
+    def _do(self, work: tuple[Callable[[], None], threading.Event] | None) -> bool:
+        if work is None:
+            return False
+        call, done = work
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - nothing that fails may end it
+            logger("keeper").exception("a request of the keeper failed; it goes on")
+        finally:
+            done.set()
+        return True

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 class BaseLease:
     """What the leases of both clients have in common."""
 
-    __slots__ = ("__weakref__", "_hub", "_lost", "_owner", "hold")
+    __slots__ = ("__weakref__", "_hub", "_lost", "hold")
 
-    def __init__(self, hub: Hub, hold: Hold, owner: bool = True) -> None:
+    def __init__(self, hub: Hub, hold: Hold) -> None:
         self._hub = hub
         self.hold = hold
-        self._owner = owner  # of a run under way, the flow is the owner, and this only a view
         self._lost: Any = None
         hold.handle = ref(self)
 
@@ -75,8 +74,10 @@ class BaseLease:
         """An event that is set when the lease is lost: threading.Event, or asyncio.Event."""
         event = self._lost
         if event is None:
-            event = self._lost = self._hub.waker.event()
-            self.hold.when_lost(lambda: self._hub.waker.set(event))
+            waker = self._hub.waker
+            event = self._lost = waker.event()
+            # Not by way of this lease: the hold must not keep its own handle alive.
+            self.hold.when_lost(lambda: waker.set(event))
         return event
 
     def check(self) -> None:
@@ -109,18 +110,3 @@ class BaseLease:
     def __repr__(self) -> str:
         state = "held" if self.held else self.hold.lost or "released"
         return f"<{type(self).__name__} {self.key!r} token={self.token} {state}>"
-
-    def __del__(self) -> None:
-        # An interrupt can fall between acquiring and the block that would have released.
-        hold = self.hold
-        if self._owner and not hold.over:
-            import warnings
-
-            self._hub.collected(hold)
-            warnings.warn(
-                f"a lease on {hold.name!r} was never released; it is released now that nothing "
-                "refers to it: use a with block, or call release()",
-                ResourceWarning,
-                source=self,
-                stacklevel=2,
-            )

@@ -39,7 +39,7 @@ class BaseLock(Generic[L]):
         levels = self._levels.get(owner)
         if not levels:
             return None
-        hold = self._hub.owned.get((owner, self._request.key))
+        hold = self._hub.owned_by(owner, self._request.key)
         return levels[-1] or (None if hold is None else hold.handle())
 
     def owned(self) -> bool:
@@ -51,7 +51,7 @@ class BaseLock(Generic[L]):
         """Go in once more under the lease that the owner has, if that is wanted and possible."""
         if not self._reentrant:
             return None
-        hold = self._hub.owned.get((owner, self._request.key))
+        hold = self._hub.owned_by(owner, self._request.key)
         if hold is None or not hold.held:
             return None
         self._levels.setdefault(owner, []).append(None)
@@ -63,7 +63,7 @@ class BaseLock(Generic[L]):
             self._levels[owner] = [lease]
         else:
             levels.append(lease)
-        self._hub.owned[owner, self._request.key] = lease.hold
+        self._hub.own(owner, lease.hold)
         current.enter(lease)
 
     def _pop(self, owner: Any) -> L | None:

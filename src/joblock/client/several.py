@@ -70,9 +70,10 @@ class BaseLeases(Generic[L]):
     def lost(self) -> Any:
         """An event that is set when any of them is lost."""
         if self._lost is None:
-            event = self._lost = self._hub.waker.event()
+            waker = self._hub.waker
+            event = self._lost = waker.event()
             for lease in self.members:
-                lease.hold.when_lost(lambda: self._hub.waker.set(event))
+                lease.hold.when_lost(lambda: waker.set(event))
         return self._lost
 
     def check(self) -> None:

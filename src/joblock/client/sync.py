@@ -60,14 +60,15 @@ _WAKER = _ThreadWaker()
 def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
-    error: BaseException | None = None
+    # Not a plain variable: an exception that goes out through this frame would keep it alive, and
+    # with it whatever was acquired.
+    thrown: list[BaseException] = []
     call = hub.call
     while True:
         try:
-            step: Any = flow.send(reply) if error is None else flow.throw(error)
+            step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
         except StopIteration as stop:
             return stop.value
-        error = None
         try:
             kind = step.__class__
             if kind is Pause:
@@ -77,7 +78,7 @@ def _drive(hub: Hub, flow: Flow[T]) -> T:
             else:
                 reply = call(step)
         except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
-            error = caught
+            thrown.append(caught)
 
 
 def _pause(hub: Hub, pause: Pause) -> None:
@@ -103,9 +104,9 @@ def _warn_in_event_loop() -> None:
 
 
 def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
-    lease = Lease(hub, work.hold, owner=False)
+    lease = Lease(hub, work.hold)
     owner = _WAKER.owner()
-    hub.owned[owner, work.hold.key] = work.hold
+    hub.own(owner, work.hold)
     current.enter(lease)
     try:
         return refuse_coroutine(work.function()), None

@@ -36,6 +36,7 @@ class Hold:
     detached = False
     told = False
     handle: Any = None
+    dropped: Callable[[Hold], None] | None = None
     on_loss: tuple[Callable[[], None], ...] = ()
 
     def __init__(
@@ -57,6 +58,12 @@ class Hold:
         self.deadline = sent + ttl * MARGIN
         self.deadline = min(self.deadline, self.ends)
         self.due = sent + ttl / 3 if request.renew else self.deadline
+
+    def __del__(self) -> None:
+        # Nobody can release it any more: an interrupt can fall anywhere between the grant and the
+        # block that would have, and a handle can be forgotten.
+        if self.dropped is not None and not self.over:
+            self.dropped(self)
 
     @property
     def held(self) -> bool:
