@@ -152,7 +152,9 @@ async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:
 async def _call(hub: Hub, work: Work) -> Any:
     if is_async(work.function):
         return await work.function()
-    value = await call_in_thread(hub, work.hold, work.function)
+    value, error = await call_in_thread(hub, work.hold, work.function)
+    if error is not None:
+        raise error
     # A lambda around a coroutine function is a plain function.
     return await value if asyncio.iscoroutine(value) else value
 

@@ -1,7 +1,8 @@
 """Running a plain function in a worker thread for a task that may be cancelled meanwhile.
 
 A thread cannot be cancelled. If the task is, the lease stays kept until the function has really
-returned, and is released then: the task goes on at once, the exclusion does not end early.
+returned, and is released then: the task goes on at once, the exclusion does not end early. A
+function that has not begun by then never does.
 """
 
 from __future__ import annotations
@@ -16,34 +17,45 @@ if TYPE_CHECKING:
     from joblock.client.hub import Hub
     from joblock.protocol.hold import Hold
 
+Outcome = tuple[Any, BaseException | None]
 
-async def call_in_thread(hub: Hub, hold: Hold, function: Callable[[], Any]) -> Any:
-    """What ``function`` returns."""
+
+async def call_in_thread(hub: Hub, hold: Hold, function: Callable[[], Any]) -> Outcome:
+    """What ``function`` returned, and what it raised or None.
+
+    A future hands on some exceptions as others, and hangs on a StopIteration: so it is given none.
+    """
     run = _Run(hub, hold, function)
     context = contextvars.copy_context()
     future = asyncio.get_running_loop().run_in_executor(None, context.run, run)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if run.outlives_its_task():
-            # Nobody is left to take the result, which asyncio would otherwise complain about.
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        run.call_off()
         raise
 
 
 class _Run:
-    """The function on its way; either its end or its abandoning comes first."""
+    """The function on its way; either its end or its calling off comes first."""
 
     def __init__(self, hub: Hub, hold: Hold, function: Callable[[], Any]) -> None:
         self._hub = hub
         self._hold = hold
         self._function = function
         self._lock = threading.Lock()
+        self._begun = False
         self._ended = False
+        self._called_off = False
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Outcome:
+        with self._lock:
+            if self._called_off:
+                return None, None
+            self._begun = True
         try:
-            return self._function()
+            return self._function(), None
+        except BaseException as error:  # noqa: BLE001 - raised again in the task
+            return None, error
         finally:
             with self._lock:
                 self._ended = True
@@ -51,7 +63,8 @@ class _Run:
             if abandoned:
                 self._hub.collected(self._hold)
 
-    def outlives_its_task(self) -> bool:
+    def call_off(self) -> None:
+        """The task goes on without it: the lease is the function's own while it runs."""
         with self._lock:
-            self._hold.detached = not self._ended
-            return self._hold.detached
+            self._called_off = True
+            self._hold.detached = self._begun and not self._ended
