@@ -65,9 +65,9 @@ class BaseLease:
 
     @property
     def ended(self) -> bool:
-        """Whether it was given back or lost and cleared away, or belongs to a forked parent."""
+        """Whether it was given back, or its block left after a loss, or it is a forked parent's."""
         hold = self.hold
-        return hold.over and (not hold.lost or hold.lost == "forked")
+        return hold.left or (hold.over and (not hold.lost or hold.lost == "forked"))
 
     @property
     def lost(self) -> Any:

@@ -334,10 +334,12 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
         return True
     held = hold.held
     if not desk.retire(hold):
+        hold.left = True
         return not hold.lost
     if not desk.last_out(hold):
         return held
     if not held:
+        hold.left = True
         desk.undo(Release(hold.key, hold.holder, hold.token))
         desk.tell_loss(hold)
         return False
@@ -353,6 +355,7 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
         raise
     desk.settled(op)
     if not reply.freed:
+        hold.left = True
         hold.lose("refused")
         desk.tell_loss(hold)
     return reply.freed
@@ -360,7 +363,7 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
 
 def loss_after(hold: Hold) -> LockLost | None:
     """The loss to raise once a block or a run was left and its lease released, if it matters."""
-    if not hold.lost or hold.detached or hold.on_lost == "warn":
+    if not hold.lost or hold.on_lost == "warn":
         return None
     # A forked child that leaves its parent's block has nothing to be told.
     return None if hold.lost == "forked" else hold.loss()

@@ -34,6 +34,7 @@ class Hold:
     over = False
     warned = False
     detached = False
+    left = False
     told = False
     handle: Any = None
     dropped: Callable[[Hold], None] | None = None
