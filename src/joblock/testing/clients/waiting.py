@@ -563,6 +563,7 @@ class Waiting(ClientScenarios):
         stage.faults(others).lose_reply(Acquire)
         a.do(held.release)
         stage.until_sent(others, 2, Acquire)
+        stage.until_asleep(1)
         stage.elapse(0.5)
         lease = waiting.result(PATIENCE)
         assert stage.holders() == [lease.holder]
@@ -575,6 +576,7 @@ class Waiting(ClientScenarios):
         stage.faults(locks).lose_reply(Acquire)
         waiting = a.start(locks.acquire, stage.key, stage.ttl, wait=5)
         stage.until_sent(locks, 1, Acquire)
+        stage.until_asleep(1)
         stage.elapse(0.25)
         lease = waiting.result(PATIENCE)
         assert stage.holders() == [lease.holder]

@@ -1,0 +1,14 @@
+"""Both clients keep their promises, on a lease file."""
+
+from __future__ import annotations
+
+import pytest
+from sqlite_harness import SqliteHarness
+
+from joblock.testing.clients import ClientContract
+
+
+class TestClientsOnSqlite(ClientContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return SqliteHarness(tmp_path)
