@@ -38,11 +38,13 @@ local client, queueing = ARGV[8], ARGV[8] ~= nil
 
 local function granted(lease, reentered, replaced)
   local waiting = someone_waits()
+  -- Others are served after the caller has its own: what it has found lapsed may be theirs.
+  if not replaced and lease.weight < lease.limit then serve() end
   close()
   return format(
     'G%.0f %.0f %.0f %d %d ', lease.token, lease.acquired, lease.expires, reentered and 1 or 0,
     waiting and 1 or 0
-  ) .. replaced
+  ) .. (replaced or '')
 end
 
 local function opens_at()
@@ -58,26 +60,20 @@ local function grant(waiter)
   return granted(lease, false, settle_in(lease))
 end
 
--- Others are served after the caller has its own: what it has found lapsed may be theirs.
-local function entered(lease, reentered)
-  if lease.weight < lease.limit then serve() end
-  return granted(lease, reentered, '')
-end
-
 local function confirm(lease)
   local waiter = waiter_of(holder)
   if waiter then dequeue(waiter) end
   lease.claim, lease.client, lease.worker = false, '', worker
   lease.acquired, lease.expires, lease.opens = now, now + ttl, opens_at()
   put(lease)
-  return entered(lease, false)
+  return granted(lease, false)
 end
 
 local function reenter(lease)
   lease.acquired = now
   lease.expires = extend_only and max(lease.expires, now + ttl) or now + ttl
   put(lease)
-  return entered(lease, true)
+  return granted(lease, true)
 end
 
 local function new_waiter(run)
