@@ -9,7 +9,7 @@ import pytest
 from redis_servers import wait_until
 
 from joblock import JobLocks
-from joblock.store.ops import Acquire, Check, Leave, Queueing, Refresh, Release, Renewal
+from joblock.store.ops import Acquire, Check, Force, Leave, Queueing, Refresh, Release, Renewal
 from joblock.stores.redis import RedisStore
 from joblock.stores.redis.route import slot_of_name
 from joblock.stores.redis.scripts import LINGER_MS, packed_keys
@@ -77,6 +77,14 @@ def test_a_free_key_leaves_its_last_token_behind_for_a_minute_and_nothing_else(s
     driver.call(Release("k", "w"))
     assert own_server.keys() == ["joblock:{.k}"]
     assert 55_000 < own_server.ask("PTTL", "joblock:{.k}") <= 60_000
+
+
+def test_who_broke_a_lease_and_why_is_kept_with_the_row(store, own_server):
+    driver = store.driver()
+    driver.call(Acquire("k", "h", 60_000))
+    driver.call(Force("k", "ops@example.org", "it hangs"))
+    assert b"\0ops@example.org\0it hangs\0" in own_server.ask("GET", "joblock:{.k}")
+    assert LINGER_MS - 5_000 < own_server.ask("PTTL", "joblock:{.k}") <= LINGER_MS
 
 
 def test_everything_a_key_has_goes_away_by_itself_some_time_after_its_lease_ended(

@@ -382,7 +382,8 @@ local function close()
   if only then
     call('SET', ROW, 'L' .. head .. write_lease(only), 'PX', last)
   else
-    local floor_ms = max(0, floor(token / 1000) - now) + FLOOR
+    -- Who broke a lease, and why, is kept for as long as what lapsed is.
+    local floor_ms = max(0, floor(token / 1000) - now) + (audit == '' and FLOOR or LINGER)
     call('SET', ROW, 'F' .. head .. audit, 'PX', format('%.0f', floor_ms))
   end
 end
