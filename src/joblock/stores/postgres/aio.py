@@ -35,12 +35,17 @@ _inherited: list[Any] = []
 class Line:
     """A connection whose socket the event loop watches."""
 
-    __slots__ = ("_back", "_loop", "_reply", "_then", "_timer", "talk")
+    __slots__ = ("_back", "_loop", "_reply", "_retired", "_then", "_timer", "talk")
 
     def __init__(
         self, connection: Any, loop: asyncio.AbstractEventLoop, back: Callable[[Line], None]
     ) -> None:
         self.talk = Talk(connection)
+        # From here on the libpq connection is this line's alone, and closed with it: psycopg's
+        # object would complain when a loop ends without a word, which is no mistake of the user's.
+        self.talk.connection = None
+        del connection.pgconn
+        self._retired = False
         self._loop = loop
         self._back = back
         self._reply: asyncio.Future[str] | None = None
@@ -81,6 +86,16 @@ class Line:
         self.talk.pg.finish()
         if self._reply is not None:
             self._end(Trouble("the connection was closed", gone=True, fresh=True))
+
+    def retire(self) -> asyncio.Future[None] | None:
+        """Hang up once the request on its way is over; what tells that, if there is one."""
+        if self._reply is None:
+            self.hang_up()
+            return None
+        self._retired = True
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._then.append(lambda: _settle(over))
+        return over
 
     def _begin(self, patience: float) -> asyncio.Future[str]:
         reply = self._reply = self._loop.create_future()
@@ -125,7 +140,7 @@ class Line:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self.talk.alive:
+        if self._retired or not self.talk.alive:
             self._unwatch()
             self.talk.pg.finish()
         self._back(self)
@@ -137,6 +152,11 @@ class Line:
             reply.set_exception(outcome)
         else:
             reply.set_result(outcome)
+
+
+def _settle(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _cancel(handle: Any) -> None:
@@ -202,9 +222,13 @@ class AsyncDriver:
             late.then.append(then)
 
     async def aclose(self) -> None:
-        """Hang up; a later call connects again."""
-        for line in tuple(self._lines):
-            line.hang_up()
+        """Hang up when what is on its way has ended; a later call connects again."""
+        idle, self._idle = self._idle, []
+        self._lines.difference_update(idle)
+        ends = [line.retire() for line in (*idle, *self._lines)]
+        for end in ends:
+            if end is not None:
+                await end
 
     def after_fork(self) -> None:
         """Abandon what was inherited, unclosed and unused."""
