@@ -18,7 +18,7 @@ from joblock.store.ops import Check, Checked, Count, Page, Purge, Refresh, Refre
 from joblock.stores.sqlite import operations
 from joblock.stores.sqlite.fast import attempt
 from joblock.stores.sqlite.file import FIRST_PAUSE, PATIENCE, Occupied
-from joblock.stores.sqlite.trouble import is_busy, locked
+from joblock.stores.sqlite.trouble import is_busy, locked, without_frames
 from joblock.values.errors import StoreError
 from joblock.values.log import logger
 
@@ -71,6 +71,9 @@ class SqliteDriver:
         turn = file.take()
         try:
             return operations.run(file.ready(), file.now, op)
+        except sqlite3.Error as error:
+            # While the turn is still ours: who has it next may be about to close the connection.
+            raise without_frames(error) from None
         finally:
             file.turns.append(turn)
 

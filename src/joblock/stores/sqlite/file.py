@@ -24,7 +24,7 @@ from collections.abc import Generator
 from joblock.store.machine import Now
 from joblock.stores.sqlite import place
 from joblock.stores.sqlite.boot import clock_base
-from joblock.stores.sqlite.trouble import DAMAGED, code_of, explain, is_busy
+from joblock.stores.sqlite.trouble import DAMAGED, code_of, explain, is_busy, without_frames
 from joblock.values.clock import Clock
 from joblock.values.errors import StoreError, StoreMisconfigured
 from joblock.values.identity import on_fork
@@ -210,6 +210,9 @@ class LeaseFile:
         con = self._con
         self._let_go()
         if con is not None:
+            # A cursor keeps the statement that last failed on it (the file was busy), and with a
+            # statement left SQLite only seems to close: a fork then inherited an open connection.
+            self.cursor.close()
             con.close()
 
     def _open(self) -> sqlite3.Connection:
@@ -223,6 +226,8 @@ class LeaseFile:
             _set_up(con, self.path)
             self.base = clock_base(con, self.clock)
         except BaseException as error:
+            if isinstance(error, sqlite3.Error):
+                without_frames(error)
             if con is not None:
                 con.close()
             if isinstance(error, sqlite3.Error) and not is_busy(error):

@@ -94,3 +94,14 @@ def _cannot_open(path: str, error: sqlite3.Error) -> StoreError:
     except OSError as reason:
         return explain_os(path, reason)
     return unwritable(path, error)
+
+
+def without_frames(error: sqlite3.Error) -> sqlite3.Error:
+    """Let go of the frames that an error went through so far.
+
+    They can hold cursors, and with a cursor's statement left SQLite only seems to close a
+    connection: a fork meanwhile would inherit an open one, take its locks for its own and lose what
+    it writes.
+    """
+    error.__traceback__ = None
+    return error
