@@ -74,7 +74,7 @@ def _milliseconds(value: Any, what: str) -> float:
     if isinstance(value, bool):
         raise TypeError(f"{what} must be a duration, {EXAMPLES}; got {value!r}")
     if isinstance(value, int | float):
-        return value * 1000.0 if abs(value) < LONGEST_MS else math.copysign(math.inf, value)
+        return value * 1000.0 if abs(value) < LONGEST_MS else math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         return _text(value, what)
     if isinstance(value, tuple):

@@ -72,7 +72,9 @@ _PRESENCE = "SELECT epoch, present_until, listening FROM presence WHERE client =
 _REPORT = """
 INSERT OR REPLACE INTO presence (client, epoch, present_until, listening) VALUES (?, ?, ?, ?)"""
 _STRIKE = "DELETE FROM presence WHERE client = ?"
-_NEW_EPOCH = "UPDATE meta SET epochs = epochs + 1 RETURNING epochs"
+# By the clock, so that a file that takes the place of another never gives one of its epochs again:
+# a waiter of the old one would pass as known.
+_NEW_EPOCH = "UPDATE meta SET epochs = max(epochs + 1, ?) RETURNING epochs"
 
 Row: TypeAlias = tuple[Any, ...]
 Present: TypeAlias = tuple[int, int, int]
@@ -102,7 +104,7 @@ class Work:
         if known is not None and known[1] > self.now.ms:
             epoch = known[0]
         else:
-            [(epoch,)] = self.execute(_NEW_EPOCH)
+            [(epoch,)] = self.execute(_NEW_EPOCH, (self.now.token,))
         present = (epoch, until, int(listening))
         if present != known:
             self._presence[client] = present
