@@ -117,7 +117,7 @@ def open_store(given: Any = None) -> Store:
             raise TypeError(f"{given!r} should return a store or a URL, and returned None")
         return open_store(made)
     raise TypeError(
-        "a store is a URL such as 'sqlite:///var/lib/app/locks.db', a Store, or a function "
+        "a store is a URL such as 'sqlite:////var/lib/app/locks.db', a Store, or a function "
         f"that returns one; got {type(given).__module__}.{type(given).__qualname__}"
     )
 
