@@ -217,3 +217,11 @@ def test_a_store_that_is_named_is_used_there_too(environment, name):
     environment.setenv(name, "1")
     environment.setenv("JOBLOCK_URL", "memory://named")
     assert open_store().url == "memory://named"
+
+
+@pytest.mark.parametrize("url", ["redis:///app:S3CRET@db", "sqlite://app:S3CRET@db/x"])
+def test_a_password_in_a_url_with_a_slash_too_many_or_too_few_is_not_shown(url: str) -> None:
+    assert "S3CRET" not in safe_url(url)
+    with pytest.raises(ValueError, match="app") as refused:
+        open_store("sqlite://app:S3CRET@db/x")
+    assert "S3CRET" not in str(refused.value)

@@ -131,7 +131,8 @@ def safe_url(url: str) -> str:
     if not separator:
         # No URL at all: "app:password@db", or libpq's "host=db password=...".
         return "***" if "@" in url or "=" in url else url
-    if not rest.startswith("/"):
+    if scheme != "sqlite" or not rest.startswith("/"):
+        # One slash too many is a slip; only in a file's path it means something.
         secrets, at, place = rest.rpartition("@")
         user, colon, _ = secrets.partition(":")
         rest = f"{user}{colon}{'***' if colon else ''}{at}{place}"

@@ -57,15 +57,17 @@ class SqliteStore:
         """The store of ``sqlite:////absolute/path`` or ``sqlite:///relative/path``."""
         from urllib.parse import unquote
 
+        from joblock.stores.registry import safe_url
+
         scheme, separator, path = url.partition(":///")
         if scheme != "sqlite" or not separator:
             raise ValueError(
                 "an SQLite URL is sqlite:/// and a path, which makes four slashes if the path is "
-                f"absolute, such as sqlite:////var/lib/app/locks.db; got {url!r}"
+                f"absolute, such as sqlite:////var/lib/app/locks.db; got {safe_url(url)!r}"
             )
         if "?" in path or "#" in path:
             raise ValueError(
-                f"an SQLite URL has no options; in a path ? is %3F and # is %23; got {url!r}"
+                f"an SQLite URL has no options; in a path ? is %3F and # is %23; got {safe_url(url)!r}"
             )
         return cls(unquote(path))
 
