@@ -67,7 +67,8 @@ class SqliteStore:
             )
         if "?" in path or "#" in path:
             raise ValueError(
-                f"an SQLite URL has no options; in a path ? is %3F and # is %23; got {safe_url(url)!r}"
+                "an SQLite URL has no options; in a path ? is %3F and # is %23; "
+                f"got {safe_url(url)!r}"
             )
         return cls(unquote(path))
 
