@@ -7,7 +7,9 @@ from postgres_harness import PostgresHarness, TurnedHarness
 
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
-from joblock.testing.clients import ClientContract
+from joblock.testing.clients.locking import Locking
+from joblock.testing.clients.losing import Losing
+from joblock.testing.clients.running import Running
 from joblock.testing.contract.claims import Claims
 from joblock.testing.contract.drivers import Drivers
 from joblock.testing.contract.notices import Notices
@@ -49,7 +51,7 @@ class TestBehindPgBouncer(Table, Drivers, Threads):
         return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url, listen_url=pg.url))
 
 
-class TestClientsOnPostgres(ClientContract):
+class TestClientsOnPostgres(Running, Locking, Losing):
     @pytest.fixture
     def harness(self, pg):
         return TurnedHarness(pg)

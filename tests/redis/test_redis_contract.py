@@ -8,7 +8,9 @@ from redis_harness import RedisHarness, TurnedHarness
 from joblock.store.ops import Purge
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
-from joblock.testing.clients import ClientContract
+from joblock.testing.clients.locking import Locking
+from joblock.testing.clients.losing import Losing
+from joblock.testing.clients.running import Running
 from joblock.testing.contract.checks import Checks
 from joblock.testing.contract.claims import Claims
 from joblock.testing.contract.drivers import Drivers
@@ -92,7 +94,7 @@ class TestCluster(Holding, Queue, Checks, Reading, Names, Drivers):
         return RedisHarness(cluster.url)
 
 
-class TestClientsByTheHour(ClientContract):
+class TestClientsByTheHour(Running, Locking, Losing):
     @pytest.fixture
     def harness(self, redis_server, monkeypatch):
         return TurnedHarness(redis_server, monkeypatch)
