@@ -336,8 +336,8 @@ declare
     b record;
 begin
     if c = '' then
-        -- Held by another: that needs no lock, nor does it wait for one.
-        select * into r from {schema}.job_locks j where j.key = k;
+        -- Held by another, and nobody waits: that needs no lock, nor does it wait for one.
+        select * into r from {schema}.job_locks j where j.key = k and not j.waited;
         t := {schema}.joblock_1_now() / 1000;
         if r.holder <> '' and r.holder <> h and greatest(r.expires_at, r.opens_at) > t then
             return 'B ' || greatest(r.expires_at, r.opens_at) - t
