@@ -61,7 +61,7 @@ class PatientClock(ManualClock):
         self._mail.wait()
         super().settle(threads)
         self._mail.wait()
-        super().settle(threads)
+        super().settle()
 
 
 class PostedStore(SqliteStore):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import stat
 import threading
 import time
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
@@ -353,24 +355,32 @@ connected.wait()
     assert names_in(path) == []
 
 
-def leave_socket(path, name, age):
-    """What a killed process leaves behind."""
-    folder_of(path).mkdir(0o700, exist_ok=True)
-    left = folder_of(path) / name
+@contextlib.contextmanager
+def socket_of_process(path, name, age):
+    """What it has while it lives, and leaves behind when it is killed."""
+    folder = folder_of(path)
+    folder.mkdir(0o700, exist_ok=True)
+    before = Path.cwd()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
-        bound.bind(str(left))
-    then = time.time() - age
-    os.utime(left, (then, then))
-    return left
+        os.chdir(folder)  # the whole path may be too long for a socket
+        try:
+            bound.bind(name)
+        finally:
+            os.chdir(before)
+        then = time.time() - age
+        os.utime(folder / name, (then, then))
+        yield folder / name
+
+
+def leave_socket(path, name, age):
+    with socket_of_process(path, name, age) as left:
+        return left
 
 
 def test_sockets_of_the_dead_are_removed_and_those_of_the_living_stay(path, listen):
     old = leave_socket(path, "old", 120)
     young = leave_socket(path, "young", 10)
-    mine = folder_of(path) / "living"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
-        bound.bind(str(mine))
-        os.utime(mine, (1, 1))
+    with socket_of_process(path, "living", 120) as mine:
         listen("W")
         assert not old.exists()
         assert young.exists()

@@ -62,6 +62,11 @@ class _TaskWaker:
 
     owner = staticmethod(asyncio.current_task)
 
+    def forked(self) -> Any:
+        drivers, self.drivers = self.drivers, WeakKeyDictionary()
+        # With their loops, which would take them along when they go.
+        return dict(drivers)
+
     def event(self) -> _LoopEvent:
         return _LoopEvent()
 

@@ -45,7 +45,7 @@ class Canceller:
             self._over = True
 
     def _fire(self) -> None:
-        if not self._over and not self._task.done():
+        if not self._over and not self._fired and not self._task.done():
             self._fired = True
             self._task.cancel()
 

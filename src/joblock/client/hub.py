@@ -8,12 +8,13 @@ one who ends it.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from joblock.client.exit import at_exit, expect_exit
 from joblock.client.keeper import POLL_FIRST, Keeper
 from joblock.client.seat import ClientSeat, Waker
 from joblock.protocol.hold import Hold
@@ -62,7 +63,7 @@ class Hub:
         self._heard = Queueing(self.client, listening=True)
         # Weakly: what nobody refers to any more is to be released, not renewed for ever.
         self.holds: dict[int, weakref.ref[Hold]] = {}
-        self.seats: dict[tuple[str, str], tuple[ClientSeat, ...]] = {}
+        self.seats: dict[tuple[str, str], tuple[weakref.ref[ClientSeat], ...]] = {}
         self._dismissed: threading.Event | None = None
         self.owned: dict[tuple[Any, str], weakref.ref[Hold]] = {}
         self.nested: dict[tuple[str, str], int] = {}
@@ -77,6 +78,7 @@ class Hub:
                 store = self._store
                 if store is None:
                     store = self._store = self._open_store()
+                    expect_exit()
         return store
 
     def _open_and_call(self, op: Any) -> Any:
@@ -95,9 +97,9 @@ class Hub:
             # Others may wait under the same one: to the store they are one waiter.
             seat.shared = True
             with self.lock:
-                self.seats[place] = (*self.seats.get(place, ()), seat)
+                self.seats[place] = (*self.seats.get(place, ()), weakref.ref(seat))
         else:
-            self.seats[place] = (seat,)
+            self.seats[place] = (weakref.ref(seat),)
         return seat
 
     def unseat(self, seat: ClientSeat) -> None:
@@ -105,7 +107,8 @@ class Hub:
         place = seat.key, seat.holder
         if seat.shared:
             with self.lock:
-                rest = tuple(other for other in self.seats.get(place, ()) if other is not seat)
+                others = self.seats.get(place, ())
+                rest = tuple(other for other in others if other() not in {seat, None})
                 if rest:
                     self.seats[place] = rest
                     return
@@ -168,8 +171,11 @@ class Hub:
     def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
         """Begin to keep a lease."""
         hold = Hold(self.clock, request, holder, granted, sent)
-        hold.dropped = self.dropped
-        self.holds[id(hold)] = weakref.ref(hold)
+        mine = id(hold)
+        # A callback, and no __del__ of the hold: that one would run at each release too, and an
+        # exception that a signal handler raises in it (Ctrl-C, SIGTERM) is swallowed.
+        dropped = partial(self._dropped, mine, request, holder, hold.token)
+        self.holds[mine] = weakref.ref(hold, dropped)
         self.keeper.expect(min(hold.deadline, hold.due))
         if granted.replaced:
             logger("lease").warning(
@@ -212,10 +218,14 @@ class Hub:
 
     def retire(self, hold: Hold) -> bool:
         """Stop keeping a hold; True for the one caller that ends it."""
-        if self.holds.pop(id(hold), None) is None:
-            return False
+        # In this order: an interrupt between the two leaves one that is known to be over.
         hold.over = True
-        return True
+        return self.holds.pop(id(hold), None) is not None
+
+    def cut_off(self, hold: Hold, op: Release) -> None:
+        """A release was interrupted: unless others share the holder, send it all the same."""
+        if hold.over and self.nested.get((op.key, op.holder), -1) < 0:
+            self.undo(op)
 
     def last_out(self, hold: Hold) -> bool:
         """Whether nobody shares its holder any more, so that the lease is to be released."""
@@ -266,15 +276,27 @@ class Hub:
         if after or not holder:
             self.keeper.check_in(key, (after + 1) / 1000 if after else 0.0)
         else:
-            for seat in self.seats.get((key, holder), ()):
-                seat.wake()
+            for found in self.seats.get((key, holder), ()):
+                if (seat := found()) is not None:
+                    seat.wake()
 
     def waiting_for(self) -> dict[str, list[ClientSeat]]:
         """The seats by key."""
         by_key: dict[str, list[ClientSeat]] = {}
-        for (key, _), seats in list(self.seats.items()):
-            by_key.setdefault(key, []).extend(seats)
+        for seat in self.seated():
+            by_key.setdefault(seat.key, []).append(seat)
         return by_key
+
+    def seated(self) -> list[ClientSeat]:
+        """Everybody who waits."""
+        everybody: list[ClientSeat] = []
+        for place, found in list(self.seats.items()):
+            seats = [seat for each in found if (seat := each()) is not None]
+            everybody += seats
+            if not seats and self.seats.get(place) is found:
+                # An interrupt cut off a waiter before it could leave.
+                self.seats.pop(place, None)
+        return everybody
 
     def stop_listening(self) -> None:
         """Nobody has waited for a while: give the connection back."""
@@ -313,16 +335,24 @@ class Hub:
         if self.retire(hold):
             self._release_behind(hold)
 
-    def dropped(self, hold: Hold) -> None:
-        """Nothing refers to a hold any more that was never released."""
+    def _dropped(self, mine: int, request: Request, holder: str, token: int, found: Any) -> None:
+        """Nothing refers to a hold any more that was never released.
+
+        An interrupt can fall anywhere between the grant and the block that would have released it,
+        and a handle can be forgotten.
+        """
         import warnings
 
-        self.collected(hold)
+        if self.holds.get(mine) is found:
+            del self.holds[mine]
+        place = request.key, holder
+        if place not in self.nested or self._last_one_out(*place, closing=True):
+            self.keeper.send_from_anywhere(Release(*place, token))
         warnings.warn(
-            f"a lease on {hold.name!r} was never released; it is released now that nothing "
+            f"a lease on {request.name!r} was never released; it is released now that nothing "
             "refers to it: use a with block, or call release()",
             ResourceWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
 
     def _release_behind(self, hold: Hold) -> None:
@@ -332,7 +362,7 @@ class Hub:
     def close(self, patience: float = 5.0) -> None:
         """Tell those who wait, who get a second to leave their queues; then `shut`."""
         self._dismissed = dismissed = threading.Event()
-        for seat in [seat for seats in list(self.seats.values()) for seat in seats]:
+        for seat in self.seated():
             seat.dismiss()
         if self.seats:
             dismissed.wait(1.0)
@@ -359,7 +389,7 @@ class Hub:
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
-        _inherited.append((self._store, self.call, self._subscription))
+        _inherited.append((self._store, self.call, self._subscription, self.waker.forked()))
         for hold in self.kept():
             hold.lose("forked")
             hold.over = True
@@ -392,4 +422,4 @@ def _at_exit() -> None:
 
 
 on_fork(_after_fork)
-atexit.register(_at_exit)
+at_exit(_at_exit)

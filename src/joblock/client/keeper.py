@@ -12,11 +12,14 @@ cost the lease of the work that blocks it.
 from __future__ import annotations
 
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from joblock.client.exit import expect_exit
 from joblock.protocol.hold import NEVER, Hold
 from joblock.protocol.renew import (
     FIRST_PAUSE,
@@ -87,14 +90,23 @@ class Keeper:
         """Something is due then; cheap when the keeper is up before that anyway."""
         if moment < self._moment:
             with self._lock:
-                self._moment = min(self._moment, moment)
+                # In this order: lowered first, and interrupted before it wakes, the keeper would
+                # sleep through whatever is due later.
                 self._wake()
+                self._moment = min(self._moment, moment)
 
     def send(self, op: Leave | Release) -> None:
         """Send ``op`` soon, again and again if the store fails."""
         now = self._hub.clock.monotonic()
         self._errands.append(_Errand(op, now))
         self.expect(now)
+
+    def send_from_anywhere(self, op: Leave | Release) -> None:
+        """The same from where any lock may be taken already, by this very thread."""
+        now = self._hub.clock.monotonic()
+        self._errands.append(_Errand(op, now))
+        with suppress(RuntimeError):  # at exit, when all that is held is released anyway
+            start_new_thread(self.expect, (now,))
 
     def check_in(self, key: str, delay: float) -> None:
         """Ask how that key stands, ``delay`` seconds from now at the latest."""
@@ -115,18 +127,29 @@ class Keeper:
             self._event.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(patience)
+        if self._thread is None:
+            while self._errands:
+                self._run_errand(self._errands.popleft())
         with self._lock:
             self._stopping = False
 
     def _wake(self) -> None:
         if self._thread is None:
+            expect_exit()
             self._event.clear()
-            self._thread = threading.Thread(target=self._run, name="joblock-keeper", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="joblock-keeper", daemon=True)
+            thread.start()
+            self._thread = thread
         else:
             self._event.set()
 
     def _run(self) -> None:
+        with self._lock:
+            me = threading.current_thread()
+            if self._thread is None:
+                self._thread = me  # an interrupt fell between its start and its being noted
+            elif self._thread is not me:
+                return
         clock = self._hub.clock
         idle_until = clock.monotonic() + IDLE
         while True:

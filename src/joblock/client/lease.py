@@ -72,13 +72,14 @@ class BaseLease:
     @property
     def lost(self) -> Any:
         """An event that is set when the lease is lost: threading.Event, or asyncio.Event."""
-        event = self._lost
-        if event is None:
+        if self._lost is None:
             waker = self._hub.waker
-            event = self._lost = waker.event()
-            # Not by way of this lease: the hold must not keep its own handle alive.
-            self.hold.when_lost(lambda: waker.set(event))
-        return event
+            with self._hub.lock:
+                if self._lost is None:
+                    event = self._lost = waker.event()
+                    # Not by way of this lease: the hold must not keep its own handle alive.
+                    self.hold.when_lost(lambda: waker.set(event))
+        return self._lost
 
     def check(self) -> None:
         """Raise LockLost if it is not held any more."""

@@ -25,6 +25,10 @@ class Waker(Protocol):
         """Call ``then`` once no cancelled request for ``holder`` is on its way."""
         ...
 
+    def forked(self) -> Any:
+        """In a forked child: what is the parent's, to be kept and never used or closed."""
+        ...
+
     def event(self) -> Any:
         """A new event of the client's kind."""
         ...

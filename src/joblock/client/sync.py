@@ -43,6 +43,9 @@ class _ThreadWaker:
 
     owner = staticmethod(threading.current_thread)
 
+    def forked(self) -> None:
+        """Threads have no drivers of their own."""
+
     def event(self) -> threading.Event:
         return threading.Event()
 

@@ -100,6 +100,10 @@ class Desk(Protocol):
         """Stop keeping a hold; True for the one caller that ends it."""
         ...
 
+    def cut_off(self, hold: Hold, op: Release) -> None:
+        """A release was interrupted: unless others share the holder, send it all the same."""
+        ...
+
     def last_out(self, hold: Hold) -> bool:
         """Whether nobody shares its holder any more, so that the lease is to be released."""
         ...
@@ -333,25 +337,25 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
     if hold.detached:
         return True
     held = hold.held
-    if not desk.retire(hold):
-        hold.left = True
-        return not hold.lost
-    if not desk.last_out(hold):
-        return held
-    if not held:
-        hold.left = True
-        desk.undo(Release(hold.key, hold.holder, hold.token))
-        desk.tell_loss(hold)
-        return False
     op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting)
     try:
+        if not desk.retire(hold):
+            hold.left = True
+            return not hold.lost
+        if not desk.last_out(hold):
+            return held
+        if not held:
+            hold.left = True
+            desk.undo(op._replace(grace=0, ok=False))
+            desk.tell_loss(hold)
+            return False
         reply: Released = yield op
     except StoreError as error:
         _tell_unreleased(hold, error)
         desk.undo(op)
         return True
     except BaseException:
-        desk.undo(op)
+        desk.cut_off(hold, op)
         raise
     desk.settled(op)
     if not reply.freed:

@@ -8,8 +8,8 @@ one thread at a time and only ever moves one way, so readers need no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from joblock.protocol.request import OnLost, Request
 from joblock.store.ops import Granted, Renewal
@@ -37,8 +37,7 @@ class Hold:
     left = False
     told = False
     handle: Any = None
-    dropped: Callable[[Hold], None] | None = None
-    on_loss: tuple[Callable[[], None], ...] = ()
+    on_loss: Sequence[Callable[[], None]] = ()
 
     def __init__(
         self, clock: Clock, request: Request, holder: str, granted: Granted, sent: float
@@ -59,12 +58,6 @@ class Hold:
         self.deadline = sent + ttl * MARGIN
         self.deadline = min(self.deadline, self.ends)
         self.due = sent + ttl / 3 if request.renew else self.deadline
-
-    def __del__(self) -> None:
-        # Nobody can release it any more: an interrupt can fall anywhere between the grant and the
-        # block that would have, and a handle can be forgotten.
-        if self.dropped is not None and not self.over:
-            self.dropped(self)
 
     @property
     def held(self) -> bool:
@@ -96,15 +89,19 @@ class Hold:
             self.lost = reason
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Call that once the loss is told, from any thread; at once if it was told already."""
-        self.on_loss = (*self.on_loss, callback)
+        """Call that when the loss is told, from any thread; at once if it was told already.
+
+        It may be called twice, if it is handed over just as the loss is told.
+        """
+        # Both steps are atomic: several threads may come at once.
+        cast("list[Callable[[], None]]", vars(self).setdefault("on_loss", [])).append(callback)
         if self.told:
             callback()
 
     def tell(self) -> None:
         """The loss is known: call those who asked."""
         self.told = True
-        for callback in self.on_loss:
+        for callback in tuple(self.on_loss):
             callback()
 
     def renewal(self, now: float) -> Renewal:

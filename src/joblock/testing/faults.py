@@ -97,10 +97,14 @@ class _Rule:
 
 
 class Faults:
-    """What goes wrong between one client and its store; ``requests`` is what the client sent."""
+    """What goes wrong between one client and its store.
+
+    ``requests`` is what the client sent, ``done`` what of it the store has done.
+    """
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.requests: list[Any] = []
+        self.done: list[Any] = []
         self.deaf = False
         self.passes = 0
         self.connects: list[Callable[[], None]] = []
@@ -268,6 +272,7 @@ class FaultyDriver:
         before, after = self._faults.takes(op)
         _meet(before)
         reply = self._inner.call(op)
+        self._faults.done.append(op)
         _meet(after)
         return reply
 
@@ -288,7 +293,9 @@ class FaultyAsyncDriver:
         """Do ``op``, or fail as told."""
         before, after = self._faults.takes(op)
         if before is None and after is None and not self._faults.passes:
-            return await self._inner.call(op)
+            reply = await self._inner.call(op)
+            self._faults.done.append(op)
+            return reply
         request = asyncio.ensure_future(self._do(op, before, after))
         self._under_way[request] = getattr(op, "holder", "")
         request.add_done_callback(self._done)
@@ -313,6 +320,7 @@ class FaultyAsyncDriver:
         await self._pass_loop(passes)
         await _ameet(before)
         reply = await self._inner.call(op)
+        self._faults.done.append(op)
         await _ameet(after)
         await self._pass_loop(passes)
         return reply

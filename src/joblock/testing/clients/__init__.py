@@ -31,10 +31,14 @@ from joblock.testing.clients.losing import Losing  # noqa: E402
 from joblock.testing.clients.reading import Reading  # noqa: E402
 from joblock.testing.clients.running import Running  # noqa: E402
 from joblock.testing.clients.stage import ClientScenarios, Stage  # noqa: E402
+from joblock.testing.clients.tasks import Tasks  # noqa: E402
+from joblock.testing.clients.threads import Threads  # noqa: E402
 from joblock.testing.clients.waiting import Waiting  # noqa: E402
 
 __all__ = ["ClientContract", "ClientScenarios", "Stage"]
 
 
-class ClientContract(Running, Locking, Holding, Losing, Waiting, Closing, Asking, Reading):
+class ClientContract(
+    Running, Locking, Holding, Losing, Waiting, Closing, Asking, Reading, Tasks, Threads
+):
     """Everything that both clients promise; see the module."""

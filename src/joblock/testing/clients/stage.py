@@ -27,7 +27,7 @@ import pytest
 
 from joblock.client.aio import AsyncJobLocks
 from joblock.client.sync import JobLocks
-from joblock.store.ops import Holders, Waiters
+from joblock.store.ops import Force, Holders, Waiters
 from joblock.testing.faults import Faults, FaultyStore, Gate
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from joblock.values.records import JobLock, Waiting
 
 T = TypeVar("T")
+C = TypeVar("C", bound="ClientScenarios")
 
 Client: TypeAlias = Any
 """A JobLocks or an AsyncJobLocks: the actor that is told to call it knows which."""
@@ -84,6 +85,19 @@ class ClientScenarios:
     def others(self, stage: Stage) -> Client:
         """A client of another process."""
         return stage.client()
+
+
+def only(kind: str) -> Callable[[type[C]], type[C]]:
+    """The tests of that class are about one of the clients: "sync" or "async"."""
+
+    def mark(tests: type[C]) -> type[C]:
+        for name, test in list(vars(tests).items()):
+            if name.startswith("test_"):
+                marked = pytest.mark.parametrize("stage", [kind], indirect=True)(test)
+                setattr(tests, name, marked)
+        return tests
+
+    return mark
 
 
 class Stage:
@@ -158,6 +172,10 @@ class Stage:
         """Who waits for it, in order."""
         return self._spectator.driver().call(Waiters(key or self.key))
 
+    def break_leases(self, key: str) -> None:
+        """Free a key whoever holds it, as somebody from operations would."""
+        self._spectator.driver().call(Force(key, "ops", "it hangs"))
+
     def until_queued(self, count: int, key: str = "") -> None:
         """Wait until so many live waiters of the key are in its queue, and asleep."""
         until(
@@ -189,6 +207,17 @@ class Stage:
             lambda: f"should be free by now: {self.leases(key)}, {self.queue(key)}",
         )
 
+    # A play of one's own, for a stage of tasks.
+
+    def play(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end in the event loop of the stage; its result."""
+        return self.begin(work).result(6 * PATIENCE)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to."""
+        assert self._loop is not None, "a stage for threads has no event loop"
+        return self._loop.begin(work)
+
     # Time.
 
     @property
@@ -202,6 +231,10 @@ class Stage:
         if clock is None:
             pytest.skip("needs a clock that can be turned by hand")
         return clock
+
+    def keepers(self) -> set[threading.Thread]:
+        """The background threads of the stage's clients."""
+        return keepers() - self._strangers
 
     def needs_manual_clock(self) -> None:
         """Skip where time cannot be turned by hand."""
@@ -237,7 +270,7 @@ class Stage:
         """Wait until what clients do behind their callers' backs is done."""
         if self._manual is not None:
             # A keeper that was just started is not known to the clock yet.
-            self._manual.settle(len(keepers() - self._strangers))
+            self._manual.settle(len(self.keepers()))
 
     def close(self) -> None:
         """Let everything pass that was held up, end the actors, close the clients."""
@@ -454,7 +487,11 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; its result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
+        return self.begin(work).result(PATIENCE)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
         """Stop the loop, then close it."""

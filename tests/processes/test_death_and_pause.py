@@ -1,0 +1,142 @@
+"""Holders and waiters that are killed or stopped: the others wait for a ttl, and no longer."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from worker_process import until
+
+if TYPE_CHECKING:
+    from worker_process import Spectator, Worker, Workers
+
+HOLDER = """
+locks = JobLocks(url)
+lease = locks.acquire("key", ttl=2)
+say(lease.token)
+while True:
+    order = hear()
+    if order == "held":
+        say(lease.held)
+    elif order == "check":
+        try:
+            lease.check()
+            say("fine")
+        except LockLost as lost:
+            say(lost.reason)
+    elif order == "release":
+        say(lease.release())
+    else:
+        break
+"""
+
+WAITER = """
+locks = JobLocks(url)
+say("waits")
+begun = time.monotonic()
+with locks.lock("key", ttl=2, wait=20) as lease:
+    say(lease.token, time.monotonic() - begun)
+    hear()
+"""
+
+
+def test_the_next_waiter_has_the_key_of_a_killed_holder_when_its_ttl_is_over(
+    workers: Workers, spectator: Spectator
+) -> None:
+    holder = workers.start(HOLDER)
+    token = int(holder.hear())
+    waiter = workers.start(WAITER)
+    assert waiter.hear() == "waits"
+    spectator.until_queued(1)
+    (before,) = spectator.leases()
+    holder.signal(signal.SIGKILL)
+    second, _ = waiter.hear().split()
+    (after,) = spectator.leases()
+    assert int(second) > token
+    # Renewed at most once more than was seen, and then not before it was over.
+    assert after.acquired_at >= before.expires_at
+    assert (after.acquired_at - before.expires_at).total_seconds() < 2 + 1.5
+    waiter.tell()
+    assert waiter.ended() == 0
+    assert spectator.leases() == ()
+
+
+def test_a_killed_waiter_costs_the_next_one_little(workers: Workers, spectator: Spectator) -> None:
+    holder = workers.start(HOLDER)
+    holder.hear()
+    dead = workers.start(WAITER)
+    dead.hear()
+    spectator.until_queued(1)
+    alive = workers.start(WAITER)
+    alive.hear()
+    spectator.until_queued(2)
+    dead.signal(signal.SIGKILL)
+    dead.ended()
+    released = time.monotonic()
+    holder.tell("release")
+    assert holder.hear() == "True"
+    alive.hear()
+    assert time.monotonic() - released < 6, "a claim, a check, and what a busy machine takes"
+    alive.tell()
+    assert alive.ended() == 0
+
+
+def test_a_holder_stopped_for_two_ttl_finds_at_once_that_its_lease_is_not_held(
+    workers: Workers, spectator: Spectator
+) -> None:
+    holder = workers.start(HOLDER)
+    holder.hear()
+    waiter = workers.start(WAITER)
+    waiter.hear()
+    spectator.until_queued(1)
+    stopped(holder)
+    token = int(waiter.hear().split()[0])
+    time.sleep(2)  # another ttl: time is the subject
+    holder.tell("held")
+    holder.tell("check")
+    holder.signal(signal.SIGCONT)
+    assert holder.hear() == "False"
+    assert holder.hear() in {"deadline", "refused"}
+    holder.tell("release")
+    assert holder.hear() == "False"
+    (lease,) = spectator.leases()
+    assert (lease.token, lease.state) == (token, "held")
+    waiter.tell()
+    assert waiter.ended() == 0
+
+
+def test_a_waiter_stopped_for_long_is_passed_over_and_served_when_it_continues(
+    workers: Workers, spectator: Spectator
+) -> None:
+    holder = workers.start(HOLDER)
+    holder.hear()
+    paused = workers.start(WAITER)
+    paused.hear()
+    spectator.until_queued(1)
+    stopped(paused)
+    alive = workers.start(WAITER)
+    alive.hear()
+    until(lambda: len(spectator.queue()) >= 1, "somebody should wait")
+    holder.tell("release")
+    holder.hear()
+    alive.hear()
+    paused.signal(signal.SIGCONT)
+    alive.tell()
+    assert alive.ended() == 0
+    paused.hear()
+    paused.tell()
+    assert paused.ended() == 0
+    assert spectator.leases() == ()
+
+
+def stopped(worker: Worker) -> None:
+    """Stop it, and wait until it is."""
+    worker.signal(signal.SIGSTOP)
+
+    def is_stopped() -> bool:
+        stat = Path(f"/proc/{worker.pid}/stat").read_text(encoding="utf-8")
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    until(is_stopped, "it should have stopped")
