@@ -18,8 +18,9 @@ def test_a_job_keeps_the_name_docstring_and_signature_of_its_function() -> None:
     assert shapes.plain.__name__ == "plain"
     assert shapes.plain.__doc__ == "Add one."
     assert shapes.plain.__module__ == "shapes"
-    signature = str(inspect.signature(shapes.plain))
-    assert signature == "(number: 'int', *, twice: 'bool' = False) -> 'int'"
+    signature = inspect.signature(shapes.plain)
+    assert str(signature).startswith("(number: 'int', *, twice: 'bool' = False)")
+    assert signature.return_annotation is Outcome
     assert inspect.unwrap(shapes.plain)(1) == 2
 
 
@@ -43,6 +44,16 @@ def test_arguments_reach_the_function_as_they_are() -> None:
     assert shapes.partial(2).value == 3
     with pytest.raises(TypeError, match="missing"):
         shapes.plain()
+
+
+def test_the_call_of_a_job_passes_as_its_function_too() -> None:
+    assert inspect.signature(shapes.plain.call) == inspect.signature(shapes.plain.__wrapped__)
+    assert list(inspect.signature(Base().method.call).parameters) == ["word"]
+    assert inspect.isfunction(shapes.plain)
+    assert inspect.isfunction(shapes.plain.call)
+    assert inspect.iscoroutinefunction(shapes.coroutine.call)
+    assert not inspect.iscoroutinefunction(shapes.plain.call)
+    assert shapes.plain.call.__qualname__ == "plain.call"
 
 
 async def test_a_coroutine_job_is_awaited() -> None:
@@ -89,6 +100,9 @@ def test_the_work_of_an_instance_is_refused_while_it_runs() -> None:
 def test_jobs_and_outcomes_are_pickled() -> None:
     assert pickle.loads(pickle.dumps(shapes.plain)) is shapes.plain
     assert pickle.loads(pickle.dumps(shapes.coroutine)) is shapes.coroutine
+    assert pickle.loads(pickle.dumps(shapes.plain.call)) is shapes.plain.call
+    assert pickle.loads(pickle.dumps(Derived().method.call))("x")[1] == "x"
+    assert pickle.loads(pickle.dumps(Derived.of_class))("x").value == (Derived, "x")
     outcome = shapes.plain(1)
     assert pickle.loads(pickle.dumps(outcome)) == outcome
 
@@ -125,11 +139,15 @@ def test_generators_are_refused_with_the_reason() -> None:
     async def agenerator() -> object:
         yield 1
 
-    for function in (generator, agenerator):
+    class Iterates:
+        def __call__(self) -> object:
+            yield 1
+
+    for function in (generator, agenerator, Iterates(), functools.partial(generator)):
         with pytest.raises(TypeError, match="generator"):
-            locks.job(function)
+            locks.job(name="iterates")(function)
         with pytest.raises(TypeError, match="generator"):
-            AsyncJobLocks("memory://").job(function)
+            AsyncJobLocks("memory://").job(name="iterates")(function)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +155,7 @@ def test_generators_are_refused_with_the_reason() -> None:
     [
         ({"join": True, "wait": False}, ("join", "wait")),
         ({"join": True, "wait": 0}, ("join", "wait")),
+        ({"in_grace": "wait", "wait": False}, ("in_grace", "wait")),
         ({"limit": 2, "weight": 3}, ("limit", "weight")),
         ({"ttl": "1m", "max_duration": "30s"}, ("ttl", "max_duration")),
         ({"grace_on": "always"}, ("grace_on", "grace_period")),

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from joblock.client.callables import is_async
 from joblock.protocol.job import Outcome, Terms, Verdict, key_of, not_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
     from typing import Self
 
@@ -32,7 +34,8 @@ def check_function(function: Any, *, coroutine: bool) -> None:
     if not callable(inner):
         raise TypeError(f"a job wraps a function; got {function!r}")
     inner = inspect.unwrap(inner)
-    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+    body = _body(inner)
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise TypeError(
             f"{function!r} is a generator: its body would run after the lease was given back; "
             "take the lease inside it, with `with locks.lock(...)`"
@@ -53,6 +56,15 @@ def plain_function(function: Any) -> Any:
     return getattr(function, "__func__", function)
 
 
+def _body(function: Any) -> Any:
+    """What runs when it is called: of an object or a partial of one, its type's ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    if isinstance(function, type) or hasattr(function, "__code__") or hasattr(function, "__func__"):
+        return function
+    return getattr(cast("Any", type(function)), "__call__", function)  # noqa: B004
+
+
 def default_name(function: Any) -> str:
     """The name of a job that was given none: its module and qualified name."""
     inner = plain_function(function)
@@ -65,7 +77,8 @@ def default_name(function: Any) -> str:
 class _Function:
     """What makes an object pass as the function it wraps; see `inspect._signature_is_functionlike`.
 
-    Besides a name it needs these four, which functools does not copy.
+    Besides a name it needs these four, which functools does not copy; and whoever asks for its
+    class is told what `inspect.isfunction` wants to hear (APScheduler names a function by it).
     """
 
     __code__: CodeType
@@ -74,7 +87,13 @@ class _Function:
     __name__: str
     __qualname__: str
 
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return FunctionType
+
     def _wear(self, function: Any) -> None:
+        # Not every callable has a name.
+        self.__name__ = self.__qualname__ = type(function).__name__
         functools.update_wrapper(cast("Any", self), function)
         plain = inspect.unwrap(function)
         while isinstance(plain, functools.partial):
@@ -82,9 +101,57 @@ class _Function:
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             setattr(self, name, getattr(plain, name, None))
 
-    def __reduce__(self) -> str:
-        # Pickled by name, as a function is.
-        return self.__qualname__
+    def __getattr__(self, name: str) -> Any:
+        # Made when asked for: a method is bound anew at each call.
+        if name != "__signature__":
+            raise AttributeError(f"a job has no attribute {name!r}")
+        return self._signature()
+
+    def _signature(self) -> inspect.Signature:
+        raise NotImplementedError
+
+
+class _Face(_Function):
+    """A method of a job that passes as the job's function too, and is pickled with its job."""
+
+    def __init__(self, job: BaseJob[Any], method: Callable[..., Any]) -> None:
+        self._wear(cast("Any", job).__wrapped__)
+        self._job: Any = job
+        self._method = method
+        self._name = method.__name__
+        self.__qualname__ = f"{job.__qualname__}.{method.__name__}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method(self._job, *args, **kwargs)
+
+    def _signature(self) -> inspect.Signature:
+        returned = inspect.signature(self._job.__wrapped__).return_annotation
+        return inspect.signature(self._job).replace(return_annotation=returned)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._job, self._name)
+
+    def __repr__(self) -> str:
+        return f"<{self._name} of {self._job!r}>"
+
+
+class _FaceOf:
+    """The descriptor behind `function_like`: one face for each job that is asked for it."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, job: BaseJob[Any] | None, owner: type) -> Any:
+        if job is None:
+            return self._method
+        face = vars(job)[self._method.__name__] = _Face(job, self._method)
+        return face
+
+
+def function_like(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method of a job have the signature of the job's function, for frameworks that look."""
+    return cast("Callable[P, T]", _FaceOf(method))
 
 
 class BaseJob(_Function, Generic[P]):
@@ -93,6 +160,8 @@ class BaseJob(_Function, Generic[P]):
     def __init__(self, client: Any, terms: Terms, function: Any) -> None:
         # Worn first: whatever attributes the function has, these are the job's own.
         self._wear(plain_function(function))
+        # What a call returns is not what the function does: web frameworks make a schema of it.
+        self.__annotations__ = {**getattr(self, "__annotations__", {}), "return": Outcome}
         self._client = client
         self._terms = terms
         self._function = function
@@ -109,15 +178,18 @@ class BaseJob(_Function, Generic[P]):
     def _bind(self, *bound: Any) -> Self:
         job = object.__new__(type(self))
         job.__dict__ = {**self.__dict__, "_bound": bound}
+        job.__dict__.pop("call", None)  # the face of the job it was copied from
         return job
 
-    def __getattr__(self, name: str) -> Any:
-        # Made when asked for: a method is bound anew at each call.
-        if name != "__signature__":
-            raise AttributeError(f"a job has no attribute {name!r}")
+    def __reduce__(self) -> Any:
+        # Pickled as a function is: by name, or as an attribute of what it is bound to.
+        return (getattr, (self._bound[0], self.__name__)) if self._bound else self.__qualname__
+
+    def _signature(self) -> inspect.Signature:
         signature = inspect.signature(plain_function(self._function))
         parameters = list(signature.parameters.values())
-        return signature.replace(parameters=parameters[len(self._bound) :])
+        parameters = parameters[len(self._bound) :]
+        return signature.replace(parameters=parameters, return_annotation=Outcome)
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key that a call with these arguments would lock, without the client's prefix."""
@@ -149,6 +221,7 @@ class Job(BaseJob[P], Generic[P, T]):
 
     __call__ = run
 
+    @function_like
     def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it and return its bare value; raises LockNotAcquired if it did not run."""
         return cast("T", self._value(self._verdict(args, kwargs), args, kwargs))
@@ -182,6 +255,7 @@ class AsyncJob(BaseJob[P], Generic[P, T]):
 
     __call__ = run
 
+    @function_like
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it and return its bare value; raises LockNotAcquired if it did not run."""
         return cast("T", self._value(await self._verdict(args, kwargs), args, kwargs))

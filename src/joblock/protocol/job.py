@@ -90,11 +90,7 @@ def make_terms(
     on_store_error: OnStoreError,
 ) -> Terms:
     """Check every option of a job, alone and together."""
-    if flag(join, "join") and wait is not None and to_wait(wait) == 0:
-        raise ValueError(
-            f"join=True waits for the run in progress, so it contradicts wait={wait!r}: "
-            "leave wait out, or give it a duration"
-        )
+    waits = _waits(wait, join=flag(join, "join"), in_grace=in_grace)
     if grace_on != "success" and grace_period is None:
         raise ValueError(f"grace_on={grace_on!r} needs a grace_period")
     if grace_period is not None and not callable(grace_period):
@@ -110,7 +106,7 @@ def make_terms(
             prefix,
             "-",
             ttl=ttl,
-            wait=(join if wait is None else wait),
+            wait=waits,
             limit=limit,
             weight=weight,
             at_least=at_least,
@@ -119,11 +115,28 @@ def make_terms(
             on_lost=on_lost,
         ),
         join,
-        one_of(in_grace, ("skip", "wait"), "in_grace") == "skip",
+        in_grace == "skip",
         grace_period,
         one_of(grace_on, ("success", "always"), "grace_on") == "always",
         one_of(on_store_error, ("raise", "skip"), "on_store_error"),
     )
+
+
+def _waits(wait: Wait | None, *, join: bool, in_grace: InGrace) -> Wait:
+    """How long a call waits: what waits by its nature does so without end unless that is said."""
+    one_of(in_grace, ("skip", "wait"), "in_grace")
+    if wait is not None and to_wait(wait) == 0:
+        if join:
+            raise ValueError(
+                f"join=True waits for the run in progress, so it contradicts wait={wait!r}: "
+                "leave wait out, or give it a duration"
+            )
+        if in_grace == "wait":
+            raise ValueError(
+                f"in_grace='wait' waits until the key opens, so it contradicts wait={wait!r}: "
+                "leave wait out, or give it a duration"
+            )
+    return (join or in_grace == "wait") if wait is None else wait
 
 
 def key_of(terms: Terms, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
