@@ -173,8 +173,15 @@ class Keeper:
                 # One that came in since this round looked at them is to be done all the same.
                 if self._errands:
                     return False
-            elif not (idle and self._moment == NEVER):
+            elif not idle:
                 return False
+            else:
+                # From here on, whoever expects something wakes it; what was entered before that
+                # is seen by this look.
+                self._moment = NEVER
+                self._moment = self._next_moment()
+                if self._moment != NEVER:
+                    return False
             self._thread = None
             self._moment = NEVER
             hand, self._hand = self._hand, None
@@ -186,23 +193,28 @@ class Keeper:
 
     def _round(self) -> bool:
         """Do what is due; whether there is anything to look after."""
-        # From here on, whoever expects something lowers the moment again, and whatever was
-        # entered before is seen by the scan below: nothing is missed between the two.
-        self._moment = NEVER
+        # From here on, whoever expects something sooner lowers the moment again, and whatever was
+        # entered before is seen by the look below: nothing is missed between the two. A moment
+        # that has not come stays, though what it was for may be gone: whoever takes and releases
+        # one lease after the other would wake the keeper for each.
+        if self._moment <= self._hub.clock.monotonic():
+            self._moment = NEVER
         hub = self._hub
         self._lose_ended()
         self._run_errands()
         self._renew()
         self._check()
         self._purge()
-        moments = [errand.at for errand in self._errands]
-        if self._listens():
-            moments.append(self._quiet_at)
+        self._stop_listening_if_quiet()
         with self._lock:
-            moments += self._checks.values()
-            moment = min([next_moment(hub.kept()), *moments])
-            self._moment = min(self._moment, moment)
+            self._moment = min(self._moment, self._next_moment())
         return bool(hub.holds or hub.seats or self._errands)
+
+    def _next_moment(self) -> float:
+        moments = [errand.at for errand in self._errands]
+        if self._hub.subscribed:
+            moments.append(self._quiet_at)
+        return min([next_moment(self._hub.kept()), *moments, *self._checks.values()])
 
     def _request(self, call: Callable[[], None]) -> None:
         """Have the hand do it, and tell of losses meanwhile."""
@@ -338,14 +350,13 @@ class Keeper:
 
     # Housekeeping.
 
-    def _listens(self) -> bool:
-        """Whether there is a listening connection; closed when nobody has waited for a while."""
+    def _stop_listening_if_quiet(self) -> None:
+        """The listening connection is closed when nobody has waited for a while."""
         now = self._hub.clock.monotonic()
         if self._hub.seats:
             self._quiet_at = now + IDLE
         elif now >= self._quiet_at:
             self._hub.stop_listening()
-        return self._hub.subscribed
 
     def _purge(self) -> None:
         now = self._hub.clock.monotonic()

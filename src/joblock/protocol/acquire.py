@@ -336,15 +336,16 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
     """Give a lease back; False if it was lost before. A store that fails is logged, not raised."""
     if hold.detached:
         return True
-    held = hold.held
     op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting)
     try:
         if not desk.retire(hold):
             hold.left = True
             return not hold.lost
+        # Looked at only now: another thread may just have said it was over, and not ended it.
+        live = hold.live
         if not desk.last_out(hold):
-            return held
-        if not held:
+            return live
+        if not live:
             hold.left = True
             desk.undo(op._replace(grace=0, ok=False))
             desk.tell_loss(hold)

@@ -62,7 +62,12 @@ class Hold:
     @property
     def held(self) -> bool:
         """Whether the holder may still count on it; past the deadline it never may again."""
-        if self.lost or self.over:
+        return not self.over and self.live
+
+    @property
+    def live(self) -> bool:
+        """The same for whoever ends it, and so knows that nobody else has."""
+        if self.lost:
             return False
         if self.clock.monotonic() < self.deadline:
             return True
