@@ -139,13 +139,13 @@ class _FaceOf:
     """The descriptor behind `function_like`: one face for each job that is asked for it."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
+        self.__func__ = method
         self.__doc__ = method.__doc__
 
     def __get__(self, job: BaseJob[Any] | None, owner: type) -> Any:
         if job is None:
-            return self._method
-        face = vars(job)[self._method.__name__] = _Face(job, self._method)
+            return self.__func__
+        face = vars(job)[self.__func__.__name__] = _Face(job, self.__func__)
         return face
 
 
