@@ -121,10 +121,10 @@ class Server:
 
 
 class Cluster:
-    """Three nodes, each in charge of a third of the slots."""
+    """Three nodes, each in charge of a third of the slots, with as many replicas each as wanted."""
 
-    def __init__(self, program: str, folder: Path) -> None:
-        ports = [free_port() for _ in range(3)]
+    def __init__(self, program: str, folder: Path, replicas: int = 0) -> None:
+        ports = [free_port() for _ in range(3 * (1 + replicas))]
         self.nodes = [
             Server(
                 program,
@@ -138,7 +138,7 @@ class Cluster:
             [
                 *(binary("redis-cli"), "--cluster", "create"),
                 *(f"127.0.0.1:{port}" for port in ports),
-                *("--cluster-replicas", "0", "--cluster-yes"),
+                *("--cluster-replicas", str(replicas), "--cluster-yes"),
             ],
             check=True,
             stdout=subprocess.DEVNULL,
@@ -156,6 +156,53 @@ class Cluster:
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()
+
+    def node_of(self, slot: int) -> Server:
+        """The node in charge of a slot, by the map of the first one that runs."""
+        asked = next(node for node in self.nodes if node.process.poll() is None)
+        for first, last, (_, port, *_), *_ in asked.ask("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"nobody is in charge of slot {slot}")
+
+    def replicas_of(self, primary: Server) -> list[Server]:
+        """The nodes that replicate that one."""
+        mine = primary.ask("CLUSTER", "MYID").decode()
+        lines = primary.ask("CLUSTER", "REPLICAS", mine)
+        ports = {int(line.split()[1].split(b"@")[0].rpartition(b":")[2]) for line in lines}
+        return [node for node in self.nodes if node.port in ports]
+
+
+class Move:
+    """A slot on its way from one node of a cluster to another, step by step."""
+
+    def __init__(self, cluster: Cluster, slot: int) -> None:
+        self.slot = slot
+        self.nodes = cluster.nodes
+        self.source = cluster.node_of(slot)
+        self.target = next(node for node in cluster.nodes if node is not self.source)
+
+    def begin(self) -> None:
+        """From now on what is missing here is asked for there."""
+        for node, what, other in (
+            (self.target, "IMPORTING", self.source),
+            (self.source, "MIGRATING", self.target),
+        ):
+            node.ask("CLUSTER", "SETSLOT", self.slot, what, other.ask("CLUSTER", "MYID"))
+
+    def carry(self, *names: str) -> None:
+        """Move those names, or all that there are."""
+        what = [*names] or self.source.ask("CLUSTER", "GETKEYSINSLOT", self.slot, 1_000)
+        if what:
+            self.source.ask(
+                *("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5_000, "KEYS"), *what
+            )
+
+    def end(self) -> None:
+        """From now on the other node is in charge."""
+        name = self.target.ask("CLUSTER", "MYID")
+        for node in (self.target, self.source, *self.nodes):
+            node.ask("CLUSTER", "SETSLOT", self.slot, "NODE", name)
 
 
 class Guarded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from joblock.store.ops import Acquire, Force
 from joblock.stores.redis import commands
@@ -19,6 +19,9 @@ from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, ro
 from joblock.stores.redis.sync import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from joblock.stores.redis.target import Login, Place, Target
 from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
+
+if TYPE_CHECKING:
+    from joblock.stores.redis.shards import Ears
 
 TICK = REPLY_TIMEOUT / 4
 """Seconds between looks at whether replies still come."""
@@ -147,10 +150,10 @@ class AsyncConnection(asyncio.Protocol):
 class AsyncDriver:
     """See `joblock.store.contract.AsyncDriver`."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, ears: Ears) -> None:
         self._loop = asyncio.get_running_loop()
         self._target = target
-        self._route: Route = route_to(target)
+        self._route: Route = route_to(target, ears)
         self._open: dict[Place, AsyncConnection] = {}
         self._opening: dict[Place, asyncio.Task[AsyncConnection]] = {}
         self._only: Place | None = None
@@ -163,7 +166,7 @@ class AsyncDriver:
         if connection is not None and not connection.closed:
             kind: Any = cast("Any", type(op))
             if kind is Acquire:
-                data, read = commands.acquire(op, counted=True).packed(), commands.read_acquire
+                data, read = commands.acquire(op, clustered=False).packed(), commands.read_acquire
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()

@@ -35,7 +35,7 @@ from joblock.stores.redis.scripts import (
     packed_row,
     script,
 )
-from joblock.stores.redis.wire import pack_bulk
+from joblock.stores.redis.wire import Parser, pack_bulk
 from joblock.values.records import JobLock, Waiting
 
 KEYS = 6
@@ -59,6 +59,18 @@ class Command(NamedTuple):
         """The same with the script's text."""
         return self.script.head_with_text(self.keys, self.arguments) + self.rest
 
+    def for_row(self) -> Command | None:
+        """The same with no name but the row's, for a slot that is being moved; None: needs more.
+
+        A cluster then refuses scripts whose names are not all at one node, and of most keys there
+        is only the row. If that does not do, the script fails before it has changed anything.
+        """
+        if self.keys != KEYS:
+            return None
+        names_and_arguments = Parser().feed(self.rest)
+        rest = b"".join(map(pack_bulk, (names_and_arguments[0], *names_and_arguments[KEYS:])))
+        return self._replace(keys=1, rest=rest)
+
 
 def _arguments(values: Iterable[str | int]) -> bytes:
     return b"".join(pack_bulk(str(value).encode()) for value in values)
@@ -76,8 +88,8 @@ def _ending(grace: int, ok: bool) -> bytes:
     return _arguments((grace, int(ok)))
 
 
-def acquire(op: Acquire, *, counted: bool) -> Command:
-    """Try, queue, confirm or re-enter; ``counted``: PUBLISH tells how many clients it reached."""
+def acquire(op: Acquire, *, clustered: bool) -> Command:
+    """Try, queue, confirm or re-enter."""
     holder = op.holder.encode()
     rest = b"%b$%d\r\n%b\r\n%b" % (
         packed_keys(op.key),
@@ -92,13 +104,18 @@ def acquire(op: Acquire, *, counted: bool) -> Command:
         (
             queue.client,
             queue.arrival,
-            int(queue.listening and counted),
+            _listening(queue.listening, clustered),
             int(queue.skip_grace),
             "-" if queue.join is None else queue.join,
             _mark(op.key),
         )
     )
     return Command(op.key, script("acquire"), KEYS, 13, rest)
+
+
+def _listening(listening: bool, clustered: bool) -> int:
+    """How a client listens; see the first lines of ``lua/rows.lua``."""
+    return (2 if clustered else 1) if listening else 0
 
 
 # Which key a mark in a notice means: those lately waited for. The client knows the others itself.
@@ -154,10 +171,11 @@ def force(op: Force) -> Command:
     )
 
 
-def check(op: Check, keys: Iterable[str], *, counted: bool) -> Command:
+def check(op: Check, keys: Iterable[str], *, clustered: bool) -> Command:
     """Ask about some keys of one slot."""
     keys = tuple(keys)
-    rest = b"".join(map(packed_keys, keys)) + _arguments((op.client, int(op.listening and counted)))
+    how = _listening(op.listening, clustered)
+    rest = b"".join(map(packed_keys, keys)) + _arguments((op.client, how))
     return Command(keys[0], script("check"), KEYS * len(keys), 2, rest)
 
 

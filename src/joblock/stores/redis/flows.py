@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from joblock.store.ops import (
     Acquire,
     AcquireReply,
+    Busy,
     Check,
     Checked,
     Count,
@@ -94,14 +95,13 @@ def perform(op: Any, route: Route, target: Target, *, resent: bool = False) -> F
 
 
 def _acquire(op: Acquire, route: Route, target: Target, *, resent: bool) -> Flow[AcquireReply]:
-    command = commands.acquire(op, counted=not route.clustered)
-    if not target.min_replicas:
-        replies, _ = yield from _exchange([command], route, target, holder=op.holder, resent=resent)
-        return commands.read_acquire(op, replies[0])
-    place = yield from route.find(op.key)
+    command = commands.acquire(op, clustered=route.clustered)
+    place = (yield from route.find(op.key)) if target.min_replicas else None
     replies, _ = yield from _exchange([command], route, target, holder=op.holder, resent=resent)
     reply = commands.read_acquire(op, replies[0])
-    if type(reply) is Granted:
+    if type(reply) is Busy and reply.arrival and op.queue is not None:
+        route.waits(op.queue.client, (op.key,))
+    elif type(reply) is Granted and place is not None:
         yield from _replicated(op, reply, place, route, target)
     return reply
 
@@ -161,10 +161,11 @@ def _refresh(op: Refresh, route: Route, target: Target) -> Flow[Refreshed]:
 
 def _check(op: Check, route: Route, target: Target) -> Flow[Checked]:
     keys = op.keys
+    route.waits(op.client, keys)
     groups = _groups(range(len(keys)), lambda at: keys[at], route, BATCH // 4)
     replies, _ = yield from _exchange(
         [
-            commands.check(op, (keys[at] for at in group), counted=not route.clustered)
+            commands.check(op, (keys[at] for at in group), clustered=route.clustered)
             for group in groups
         ],
         route,
@@ -303,6 +304,7 @@ class _Exchange:
         self._retried = resent
         self._by_text: set[int] = set()
         self._asked: dict[int, Place] = {}
+        self._rows_only: dict[int, Command | None] = {}
         self._route = route
         self._target = target
         self._holder = holder
@@ -346,7 +348,7 @@ class _Exchange:
         for at in group:
             if at in self._asked:
                 parts.append(ASKING)
-            command = self.commands[at]
+            command = self._rows_only.get(at) or self.commands[at]
             parts.append(command.packed_with_text() if at in self._by_text else command.packed())
         return b"".join(parts), len(parts)
 
@@ -363,14 +365,18 @@ class _Exchange:
             self.replies[at] = answer
             del self.todo[at]
             return
-        self.objection = answer
+        before, self.objection = self.objection, answer
         if answer.code == "NOSCRIPT":
             self._by_text.add(at)
         elif answer.code in ("MOVED", "ASK") and self._route.clustered:
             self._redirect(place, at, answer)
-        elif answer.code in ("TRYAGAIN", "CLUSTERDOWN") and self._route.clustered:
+        elif self._rows_only.get(at) is not None:
+            # Somebody waits for the key: that has to wait for the slot.
+            self._rows_only[at] = None
             self.pausing = True
-            self._route.lost(place)
+            self.objection = before
+        elif answer.code in ("TRYAGAIN", "CLUSTERDOWN") and self._route.clustered:
+            self._await_slot(place, at, answer)
         else:
             if answer.code == "READONLY" or "READONLY " in answer.text:
                 self._route.lost(place)
@@ -378,6 +384,12 @@ class _Exchange:
             raise refusal(
                 self._target.shown, answer, self.commands[at].script.command_behind(answer.text)
             )
+
+    def _await_slot(self, place: Place, at: int, answer: ServerError) -> None:
+        if answer.code == "TRYAGAIN" and at not in self._rows_only:
+            self._rows_only[at] = self.commands[at].for_row()
+        self.pausing = self._rows_only.get(at) is None
+        self._route.lost(place)
 
     def _redirect(self, place: Place, at: int, answer: ServerError) -> None:
         slot, _, address = answer.text.split(" ", 1)[1].partition(" ")

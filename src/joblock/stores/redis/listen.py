@@ -64,6 +64,11 @@ class RedisSubscription:
         if self._thread is not threading.current_thread():
             self._thread.join(PATIENCE)
 
+    def pass_on(self, payload: str) -> None:
+        """Deliver the notice that a message stands for, wherever it was heard."""
+        after, mark, holder = payload.split(" ", 2)
+        self._deliver(Notice(self._client, self._key_of(mark), holder, int(after)))
+
     def _run(self) -> None:
         pause, told = FIRST_PAUSE, False
         while not self._closed.is_set():
@@ -119,14 +124,10 @@ class RedisSubscription:
                 raise refusal(f"channel {self._channel}", message)
             kind = message[0]
             if kind == b"message":
-                self._pass_on(message[2].decode())
+                self.pass_on(message[2].decode())
             elif kind == b"subscribe":
                 self._listening = True
                 self._connected()
-
-    def _pass_on(self, payload: str) -> None:
-        after, mark, holder = payload.split(" ", 2)
-        self._deliver(Notice(self._client, self._key_of(mark), holder, int(after)))
 
 
 def _silent() -> TimedOut:

@@ -7,8 +7,8 @@ asyncio driver each carry out in their way.
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Generator
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from joblock.stores.redis.login import refusal
 from joblock.stores.redis.scripts import tagged
@@ -21,6 +21,9 @@ from joblock.stores.redis.wire import (
     pack,
 )
 from joblock.values.errors import StoreMisconfigured, StoreUnavailable
+
+if TYPE_CHECKING:
+    from joblock.stores.redis.shards import Ears
 
 T = TypeVar("T")
 
@@ -79,11 +82,15 @@ class Route(Protocol):
         """A server says that another one is in charge of that slot."""
         ...
 
+    def waits(self, client: str, keys: Iterable[str]) -> None:
+        """A client waits for these keys: it is to hear of them wherever they are."""
+        ...
 
-def route_to(target: Target) -> Route:
-    """The way that fits a target."""
+
+def route_to(target: Target, ears: Ears) -> Route:
+    """The way that fits a target; ``ears`` are told where else in a cluster to listen."""
     if target.kind == "cluster":
-        return ClusterRoute(target)
+        return ClusterRoute(target, ears)
     if target.kind == "sentinel":
         return SentinelRoute(target)
     return SingleRoute(target)
@@ -132,6 +139,9 @@ class SingleRoute:
     def moved(self, slot: int, place: Place) -> None:
         """Only a cluster says so, and that was found out at the greeting."""
 
+    def waits(self, client: str, keys: Iterable[str]) -> None:
+        """It listens at the only server."""
+
 
 class SentinelRoute:
     """The primary, as most recently named by a sentinel."""
@@ -163,6 +173,9 @@ class SentinelRoute:
     def moved(self, slot: int, place: Place) -> None:
         """Only a cluster says so."""
 
+    def waits(self, client: str, keys: Iterable[str]) -> None:
+        """It listens at the primary."""
+
     def _ask(self) -> Flow[Place]:
         target = self._target
         question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service)
@@ -187,32 +200,37 @@ class SentinelRoute:
 
 
 class ClusterRoute:
-    """A cluster's map from slots to nodes, asked of any node, mended as nodes object to it."""
+    """A cluster's map from slots to nodes, asked of any node, mended as nodes object to it.
+
+    Several threads use it, and each may put another map in its place: so it is read once.
+    """
 
     clustered = True
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, ears: Ears) -> None:
         self.login = target.login
+        self.waits = ears.waits
         self._target = target
         self._slots: list[Place | None] = []
 
     def find(self, key: str) -> Flow[Place]:
         """Look it up."""
-        slot = slot_of(key)
+        slot, slots = slot_of(key), self._slots
         for _ in range(2):
-            if not self._slots:
-                self._slots = yield from self._ask()
-            place = self._slots[slot]
+            if not slots:
+                slots = self._slots = yield from self._ask()
+            place = slots[slot]
             if place is not None:
                 return place
-            self._slots = []
+            slots = []
         raise StoreUnavailable(f"{self._target.shown}: no node of the cluster serves slot {slot}")
 
     def every(self) -> Flow[list[Place]]:
         """All nodes that serve a slot."""
-        if not self._slots:
-            self._slots = yield from self._ask()
-        return sorted({place for place in self._slots if place is not None})
+        slots = self._slots
+        if not slots:
+            slots = self._slots = yield from self._ask()
+        return sorted({place for place in slots if place is not None})
 
     def lost(self, place: Place) -> bool:
         """Its slots may be elsewhere by now."""
@@ -222,8 +240,9 @@ class ClusterRoute:
 
     def moved(self, slot: int, place: Place) -> None:
         """Mend the map."""
-        if self._slots:
-            self._slots[slot] = place
+        slots = self._slots
+        if slots:
+            slots[slot] = place
 
     def _ask(self) -> Flow[list[Place | None]]:
         why = ""

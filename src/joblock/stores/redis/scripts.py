@@ -26,8 +26,9 @@ FLOOR_MS = 60_000
 """How long a free key's last token is kept, counted from when the clock has passed it."""
 
 _CONSTANTS = (
-    "local CLAIM, PRESENCE, PARKED_LIMIT, LINGER, FLOOR, CHANNEL = "
-    f"{CLAIM_MS}, {PRESENCE_MS}, {PARKED_LIMIT}, {LINGER_MS}, {FLOOR_MS}, '{CHANNEL}'\n"
+    "local CLAIM, PRESENCE, PARKED_LIMIT, LINGER, FLOOR, CHANNEL, TAG_AT = "
+    f"{CLAIM_MS}, {PRESENCE_MS}, {PARKED_LIMIT}, {LINGER_MS}, {FLOOR_MS}, '{CHANNEL}', "
+    f"{len(SPACE) + 1}\n"
 )
 KEPT_HEADS = 100
 _PARTS = ("", "leases:", "queue:", "waiters:", "joiners:", "present:")
@@ -115,6 +116,11 @@ def packed_keys(key: str) -> bytes:
     """All names that belong to a key, as arguments in the order the scripts expect."""
     tag = tagged(key)
     return b"".join(pack_bulk(f"{SPACE}{part}{tag}".encode()) for part in _PARTS)
+
+
+def shard_channel(key: str, client: str) -> bytes:
+    """Where a client hears of one key at the node of that key in a cluster."""
+    return f"{CHANNEL}{tagged(key)}{client}".encode()
 
 
 def packed_part(key: str, *parts: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from joblock.store.contract import Abilities, Deliver
 from joblock.stores.redis import commands
 from joblock.stores.redis.listen import RedisSubscription
+from joblock.stores.redis.shards import ClusterSubscription, Ears
 from joblock.stores.redis.sync import SyncDriver
 from joblock.stores.redis.target import Target, from_client, from_url
 
@@ -29,6 +30,7 @@ class RedisStore:
         given = isinstance(client, Target)
         self._target = client if given else from_client(client, min_replicas)
         self._driver: SyncDriver | None = None
+        self._ears = Ears()
         self.url = self._target.shown
 
     @classmethod
@@ -40,25 +42,27 @@ class RedisStore:
         """The blocking driver, shared by all threads."""
         driver = self._driver
         if driver is None:
-            driver = self._driver = SyncDriver(self._target)
+            driver = self._driver = SyncDriver(self._target, self._ears)
         return driver
 
     def async_driver(self) -> Any:
         """A driver for the running event loop."""
         from joblock.stores.redis.aio import AsyncDriver
 
-        return AsyncDriver(self._target)
+        return AsyncDriver(self._target, self._ears)
 
     def subscribe(
         self, client: str, deliver: Deliver, connected: Callable[[], None]
-    ) -> RedisSubscription:
+    ) -> RedisSubscription | ClusterSubscription:
         """Hear the notices for ``client``, from a thread of its own."""
-        return RedisSubscription(self.driver(), client, commands.key_marked, deliver, connected)
+        driver = self.driver()
+        ear = RedisSubscription(driver, client, commands.key_marked, deliver, connected)
+        return self._ears.subscribe(driver, client, ear) if driver.route.clustered else ear
 
     def after_fork(self) -> None:
         """In a forked child: abandon what was inherited without closing it."""
-        _inherited.append(self._driver)
-        self._driver = None
+        _inherited.append((self._driver, self._ears))
+        self._driver, self._ears = None, Ears()
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from joblock.store.ops import Acquire, Force
 from joblock.stores.redis import commands
@@ -18,6 +18,9 @@ from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, ro
 from joblock.stores.redis.target import Login, Place, Target
 from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
 from joblock.values.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from joblock.stores.redis.shards import Ears
 
 CONNECT_TIMEOUT = 1.5
 REPLY_TIMEOUT = 3.5
@@ -85,6 +88,10 @@ class Connection:
             self._sock.sendall(data)
         except OSError as error:
             raise _broken(error) from error
+
+    def fileno(self) -> int:
+        """For waiting on several at once."""
+        return self._sock.fileno()
 
     def close(self) -> None:
         """Close it, whatever is on its way."""
@@ -219,14 +226,14 @@ class Pool:
 class SyncDriver:
     """See `joblock.store.contract.Driver`."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, ears: Ears) -> None:
         self._target = target
-        self._route: Route = route_to(target)
+        self.route: Route = route_to(target, ears)
         self._pools: dict[Place, Pool] = {}
         # One server and nothing to count: most operations are a single exchange with it.
         self._only: Pool | None = None
-        if isinstance(self._route, SingleRoute) and not target.min_replicas:
-            self._only = self._pool(self._route.place, target.login)
+        if isinstance(self.route, SingleRoute) and not target.min_replicas:
+            self._only = self._pool(self.route.place, target.login)
 
     def call(self, op: Any) -> Any:
         """Do ``op``; see `joblock.store.contract.Driver`."""
@@ -234,12 +241,12 @@ class SyncDriver:
         if only is not None:
             kind: Any = cast("Any", type(op))
             if kind is Acquire:
-                data, read = commands.acquire(op, counted=True).packed(), commands.read_acquire
+                data, read = commands.acquire(op, clustered=False).packed(), commands.read_acquire
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()
             else:
-                return self.run(perform(op, self._route, self._target))
+                return self.run(perform(op, self.route, self._target))
             try:
                 reply = _ask_one(only, data)
                 # An error comes up again in the flow, which knows what to do about it.
@@ -252,7 +259,7 @@ class SyncDriver:
                 raise StoreUnavailable(f"{self._target.shown}: {error}") from error
             except ConnectFailed as error:
                 raise StoreUnavailable(f"{self._target.shown}: {error}") from error
-        return self.run(perform(op, self._route, self._target, resent=resent))
+        return self.run(perform(op, self.route, self._target, resent=resent))
 
     def run(self, flow: Flow[Any]) -> Any:
         """Take the steps that the flow asks for."""
@@ -279,16 +286,19 @@ class SyncDriver:
 
         Raises ConnectFailed, StoreError.
         """
-        place = self.run(self._route.find(""))
+        return self.connect_to(self.run(self.route.find("")))
+
+    def connect_to(self, place: Place) -> Connection:
+        """The same to that server."""
         try:
-            return Connection(self._target.shown, place, self._route.login)
+            return Connection(self._target.shown, place, self.route.login)
         except (ConnectFailed, StoreUnavailable):
-            self._route.lost(place)
+            self.route.lost(place)
             raise
 
     def broken(self, connection: Connection) -> None:
         """That connection broke: its server may be in charge no longer."""
-        self._route.lost(connection.place)
+        self.route.lost(connection.place)
 
     def close(self) -> None:
         """Close all connections; a later call opens new ones."""

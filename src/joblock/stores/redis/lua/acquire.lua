@@ -141,7 +141,7 @@ if queueing then
     close()
     return format('J%.0f', ok_token)
   end
-  epoch = report(client, ARGV[10] == '1')
+  epoch = report(client, tonumber(ARGV[10]))
   if waiter and (waiter.parked > 0 or waiter.client ~= client) then
     -- A holder's name may outlive its process: whoever asks last is the one to be told.
     waiter.client = client

@@ -3,7 +3,7 @@
 
 --include rows
 
-local client, listening = ARGV[1], ARGV[2] == '1'
+local client, listening = ARGV[1], tonumber(ARGV[2])
 
 local function check(first)
   open(first)

@@ -7,6 +7,7 @@
 -- A lease: "token acquired expires opens ended weight limit claim", holder, client, worker.
 -- Beside a crowded row there are leases (hash), the queue (sorted set: arrival, or minus the moment
 -- it was parked), waiters (hash), joiners (sorted set: the run joined), and who is present (hash).
+-- Present: "epoch till listening"; it listens not (0), at the one server (1), in a cluster (2).
 -- They live exactly as long as the row is crowded; keys without such a row are stale.
 
 local call, format, match, floor, max = redis.call, string.format, string.match, math.floor, math.max
@@ -176,7 +177,7 @@ local function presence(client)
     known = false
     if text then
       local epoch, till, listening = match(text, '^(%d+) (%d+) (%d)$')
-      known = {epoch = tonumber(epoch), till = tonumber(till), listening = listening == '1'}
+      known = {epoch = tonumber(epoch), till = tonumber(till), listening = tonumber(listening)}
     end
     seen[client] = known
   end
@@ -200,9 +201,15 @@ local function strike(client)
   if crowded then call('HDEL', PRESENT, client) end
 end
 
--- Tells a client; false if the message reached nobody.
+-- Tells a client; false if the message reached nobody. In a cluster PUBLISH goes through all nodes,
+-- so it is for who does not listen at this one; see joblock/stores/redis/shards.py.
 local function notify(client, mark, holder, after)
-  return call('PUBLISH', CHANNEL .. client, after .. ' ' .. mark .. ' ' .. holder) > 0
+  local text, here = after .. ' ' .. mark .. ' ' .. holder, presence(client)
+  if here and here.listening == 2 then
+    local reached = redis.pcall('SPUBLISH', CHANNEL .. string.sub(ROW, TAG_AT) .. client, text)
+    if type(reached) == 'number' and reached > 0 then return true end
+  end
+  return call('PUBLISH', CHANNEL .. client, text) > 0
 end
 
 local function tell_once(told, client, mark)
@@ -307,8 +314,8 @@ local function serve(asking, checking, moved)
       if moved and soonest then notify(waiter.client, waiter.mark, holder, soonest - now) end
       return waiter
     elseif holder ~= asking and waiter.client ~= checking
-      and not notify(waiter.client, waiter.mark, holder, 0) and here.listening then
-      -- It listens, and the message reached nobody: its process is dead.
+      and not notify(waiter.client, waiter.mark, holder, 0) and here.listening == 1 then
+      -- It listens, and (a cluster cannot tell) the message reached nobody: its process is dead.
       strike(waiter.client)
       lose_claim(waiter)
       moved = true
@@ -357,7 +364,7 @@ local function close_crowded(last)
     if known and known.dirty then
       if known.fresh then forget_absent() end
       call('HSET', PRESENT, client,
-        format('%.0f %.0f %d', known.epoch, known.till, known.listening and 1 or 0))
+        format('%.0f %.0f %d', known.epoch, known.till, known.listening))
     end
   end
   call('SET', ROW, format('C%.0f %.0f', token, ok_token) .. '\0' .. audit, 'PX', last)
