@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import psycopg
 
 from joblock.store.contract import Deliver
@@ -29,6 +31,18 @@ class PostgresHarness(StoreHarness):
 
     def make_store(self) -> PostgresStore:
         return self._make()
+
+
+class AsyncpgHarness(PostgresHarness):
+    """In the database of an asyncpg pool, which is never opened: only its settings are used."""
+
+    def __init__(self, url: str, listen_url: str | None = None) -> None:
+        super().__init__(lambda: PostgresStore.from_asyncpg(self._pool, listen_url=listen_url))
+        self._loop = asyncio.new_event_loop()
+        self._pool = asyncpg.create_pool(url, loop=self._loop)
+
+    def close(self) -> None:
+        self._loop.close()
 
 
 class TurnedHarness(ManualHarness):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from postgres_harness import PostgresHarness, TurnedHarness
+from postgres_harness import AsyncpgHarness, PostgresHarness, TurnedHarness
 
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
@@ -49,6 +49,20 @@ class TestBehindPgBouncer(Table, Drivers, Threads):
     @pytest.fixture
     def harness(self, bouncer, pg):
         return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url, listen_url=pg.url))
+
+
+class TestAsyncpgPool(Table, Claims, Notices, Drivers, Threads):
+    """Through the pool's way to connect; ``[sync]`` is what the keeper's thread goes by."""
+
+    @pytest.fixture
+    def harness(self, pg):
+        return AsyncpgHarness(pg.url)
+
+
+class TestAsyncpgPoolBehindPgBouncer(Table, Drivers, Threads):
+    @pytest.fixture
+    def harness(self, bouncer, pg):
+        return AsyncpgHarness(bouncer.url, listen_url=pg.url)
 
 
 class TestClientsOnPostgres(Running, Locking, Losing):

@@ -356,6 +356,8 @@ class AsyncJobLocks(BaseClient):
     One client may be used from several event loops, each after or beside the other.
     """
 
+    _for_tasks = True
+
     def __init__(
         self,
         store: Any = None,

@@ -21,22 +21,33 @@ if TYPE_CHECKING:
 class BaseClient:
     """A client: one store, one prefix, one keeper."""
 
+    _for_tasks = False
+
     def __init__(
         self, store: Any, prefix: str | None, label: str, clock: Clock | None, waker: Waker
     ) -> None:
         # What can be refused without I/O is refused here; the rest waits for the first use, so
         # that a module may make a client while it is imported.
-        opened = open_store(store) if isinstance(store, str) else None
-        if store is not None and opened is None and not callable(store):
-            opened = open_store(store)
+        opened = None
+        if isinstance(store, str) or (store is not None and not callable(store)):
+            opened = self._open(store)
         self._given = store
         self._hub = Hub(
-            lambda: opened if opened is not None else open_store(store),
+            lambda: opened if opened is not None else self._open(store),
             prefix=os.environ.get("JOBLOCK_PREFIX", "") if prefix is None else prefix,
             label=label,
             clock=SYSTEM_CLOCK if clock is None else clock,
             waker=waker,
         )
+
+    def _open(self, given: Any) -> Store:
+        store = open_store(given)
+        if not self._for_tasks and getattr(store, "tasks_only", False):
+            raise TypeError(
+                "an asyncpg pool belongs to an event loop: it is a store for AsyncJobLocks; give "
+                "JobLocks a URL"
+            )
+        return store
 
     @property
     def store(self) -> Store:

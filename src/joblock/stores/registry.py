@@ -54,6 +54,17 @@ def _psycopg_pool(pool: Any) -> Store:
     return PostgresStore.from_pool(pool)
 
 
+def _asyncpg_pool(pool: Any) -> Store:
+    if all(base.__name__ != "Pool" for base in type(pool).__mro__):
+        raise TypeError(
+            "of asyncpg's objects a Pool is a store (asyncpg.create_pool); got "
+            f"{type(pool).__module__}.{type(pool).__qualname__}"
+        )
+    from joblock.stores.postgres import PostgresStore
+
+    return PostgresStore.from_asyncpg(pool)
+
+
 def _sqlalchemy_engine(engine: Any) -> Store:
     name = getattr(getattr(engine, "dialect", None), "name", "")
     if name == "postgresql":
@@ -87,6 +98,7 @@ _SCHEMES: dict[str, Callable[[str], Any]] = {
 # derives from, so that no library has to be imported to ask.
 _OBJECTS: list[tuple[str, Callable[[Any], Any]]] = [
     ("psycopg_pool", _psycopg_pool),
+    ("asyncpg", _asyncpg_pool),
     ("sqlalchemy", _sqlalchemy_engine),
     ("redis", _redis_client),
     ("valkey", _redis_client),

@@ -1,4 +1,4 @@
-"""The driver for tasks of one event loop, over psycopg 3.
+"""The driver for tasks of one event loop, whatever library its connections are of.
 
 A request belongs to its connection, not to the task that awaits it: a cancelled task leaves, the
 reply is read all the same, and only then is the connection used again and `settled` told. What
@@ -8,6 +8,7 @@ takes more than a request on an idle connection (connecting, recovering) runs in
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -23,7 +24,6 @@ from joblock.stores.postgres.statements import (
     merge_refreshed,
     read_refreshed,
 )
-from joblock.stores.postgres.talk import Talk
 from joblock.values.errors import StoreUnavailable
 
 LIMIT = 8
@@ -32,46 +32,36 @@ LIMIT = 8
 _inherited: list[Any] = []
 
 
-class Line:
-    """A connection whose socket the event loop watches."""
+class Line(ABC):
+    """A connection with at most one request on its way."""
 
-    __slots__ = ("_back", "_loop", "_reply", "_retired", "_then", "_timer", "talk")
+    __slots__ = ("_back", "_loop", "_reply", "_retired", "_then")
 
-    def __init__(
-        self, connection: Any, loop: asyncio.AbstractEventLoop, back: Callable[[Line], None]
-    ) -> None:
-        self.talk = Talk(connection)
-        # From here on the libpq connection is this line's alone, and closed with it: psycopg's
-        # object would complain when a loop ends without a word, which is no mistake of the user's.
-        self.talk.connection = None
-        del connection.pgconn
-        self._retired = False
+    def __init__(self, loop: asyncio.AbstractEventLoop, back: Callable[[Line], None]) -> None:
         self._loop = loop
         self._back = back
+        self._retired = False
         self._reply: asyncio.Future[str] | None = None
         self._then: list[Callable[[], None]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        loop.add_reader(self.talk.socket, self._readable)
 
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it can take another request."""
+
+    @abstractmethod
     def ask(
         self, statement: Statement, values: Sequence[Value], manner: Manner
     ) -> asyncio.Future[str]:
         """Send a request; the future gets its reply, or the Trouble instead."""
-        reply = self._begin(PATIENCE)
-        try:
-            self._flushing(self.talk.send(statement, values, manner))
-        except Trouble as trouble:
-            self._end(trouble)
-        return reply
 
+    @abstractmethod
     def script(self, script: str, patience: float) -> asyncio.Future[str]:
         """Run several statements."""
-        reply = self._begin(patience)
-        try:
-            self._flushing(self.talk.send_script(script))
-        except Trouble as trouble:
-            self._end(trouble)
-        return reply
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Close the connection."""
 
     def when_over(self, reply: asyncio.Future[str], then: Callable[[], None]) -> None:
         """Call that once the request of that reply is no longer on its way."""
@@ -82,8 +72,7 @@ class Line:
 
     def hang_up(self) -> None:
         """Close the connection; a request on its way is over."""
-        self._unwatch()
-        self.talk.pg.finish()
+        self.finish()
         if self._reply is not None:
             self._end(Trouble("the connection was closed", gone=True, fresh=True))
 
@@ -97,52 +86,16 @@ class Line:
         self._then.append(lambda: _settle(over))
         return over
 
-    def _begin(self, patience: float) -> asyncio.Future[str]:
+    def _begin(self) -> asyncio.Future[str]:
         reply = self._reply = self._loop.create_future()
-        self._timer = self._loop.call_later(patience, self._too_late, patience)
         return reply
-
-    def _flushing(self, more: bool) -> None:
-        if more:
-            self._loop.add_writer(self.talk.socket, self._writable)
-
-    def _readable(self) -> None:
-        try:
-            complete = self.talk.read()
-            if self._reply is not None and complete:
-                self._end(self.talk.reply())
-        except Trouble as trouble:
-            self._end(trouble)
-
-    def _writable(self) -> None:
-        try:
-            if not self.talk.flush():
-                self._loop.remove_writer(self.talk.socket)
-        except Trouble as trouble:
-            self._end(trouble)
-
-    def _too_late(self, patience: float) -> None:
-        # The server is asked to drop it as well: it may be waiting for a lock, and get it later.
-        self._loop.run_in_executor(None, _cancel, self.talk.pg.get_cancel())
-        self._unwatch()
-        self.talk.pg.finish()
-        self._end(Trouble(f"no answer within {patience:g} s", "57014", gone=True, fresh=True))
-
-    def _unwatch(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self.talk.socket)
-            self._loop.remove_writer(self.talk.socket)
 
     def _end(self, outcome: str | Trouble) -> None:
         """The request is over: the connection is free again, or gone."""
         reply, self._reply = self._reply, None
         then, self._then = self._then, []
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._retired or not self.talk.alive:
-            self._unwatch()
-            self.talk.pg.finish()
+        if self._retired or not self.alive:
+            self.finish()
         self._back(self)
         for callback in then:
             callback()
@@ -159,11 +112,8 @@ def _settle(over: asyncio.Future[None]) -> None:
         over.set_result(None)
 
 
-def _cancel(handle: Any) -> None:
-    try:
-        handle.cancel()
-    except Exception:  # noqa: BLE001 - a server that cannot be reached does nothing either
-        return
+OpenLine = Callable[[asyncio.AbstractEventLoop, Callable[[Line], None]], Awaitable[Line]]
+"""Makes a connection for that event loop, to be given back like that."""
 
 
 class AsyncDriver:
@@ -171,12 +121,12 @@ class AsyncDriver:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Any]],
+        open_line: OpenLine,
         statements: Statements,
         manner: Manner,
         schema: str,
     ) -> None:
-        self._connect = connect
+        self._open_line = open_line
         self._statements = statements
         self._manner = manner
         self._schema = schema
@@ -330,7 +280,7 @@ class AsyncDriver:
     async def _new_line(self) -> Line:
         self._opening += 1
         try:
-            line = Line(await self._connect(), self._loop, self._back)
+            line = await self._open_line(self._loop, self._back)
             self._lines.add(line)
             return line
         except BaseException:
@@ -341,7 +291,7 @@ class AsyncDriver:
 
     def _back(self, line: Line) -> None:
         """A connection is free again, or gone."""
-        if line.talk.alive:
+        if line.alive:
             if not self._wake(line):
                 self._idle.append(line)
             return

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from joblock.stores.postgres.faults import PATIENCE, Trouble
 from joblock.stores.registry import safe_url
 from joblock.values.errors import StoreMisconfigured
+
+if TYPE_CHECKING:
+    from joblock.stores.postgres.aio import AsyncDriver
+    from joblock.stores.postgres.faults import Manner
+    from joblock.stores.postgres.listen import Ear, Hearing
+    from joblock.stores.postgres.statements import Statements
+    from joblock.stores.postgres.sync import SyncDriver
 
 _DEFAULTS = {
     "connect_timeout": str(int(PATIENCE)),
@@ -26,11 +33,39 @@ _OURS = ("schema", "listen_url")
 
 
 class Place(NamedTuple):
-    """A database, and how to connect to it; ``name`` is shown, so it has no password."""
+    """A database, and how psycopg connects to it; ``name`` is shown, so it has no password."""
 
     name: str
     connect: Callable[[], Any]
     connect_async: Callable[[], Awaitable[Any]]
+    tasks_only: bool = False
+    prepared: bool = True
+
+    def driver(self, statements: Statements, manner: Manner, schema: str) -> SyncDriver:
+        """A blocking driver."""
+        from joblock.stores.postgres.sync import SyncDriver
+
+        return SyncDriver(self.connect, statements, manner, schema)
+
+    def async_driver(self, statements: Statements, manner: Manner, schema: str) -> AsyncDriver:
+        """A driver for the running event loop."""
+        from joblock.stores.postgres.aio import AsyncDriver
+        from joblock.stores.postgres.aio_psycopg import PsycopgLine
+
+        async def open_line(loop: Any, back: Any) -> PsycopgLine:
+            return PsycopgLine(await self.connect_async(), loop, back)
+
+        return AsyncDriver(open_line, statements, manner, schema)
+
+    def ear(self, channel: str, hearing: Hearing, *, trusted: bool) -> Ear:
+        """An ear for that channel."""
+        from joblock.stores.postgres.listen import Ear
+
+        return Ear(self.connect, channel, hearing, trusted=trusted)
+
+    def elsewhere(self, url: str) -> Place:
+        """Another way to the same database."""
+        return place_of_url(url)
 
 
 class Url(NamedTuple):

@@ -28,7 +28,7 @@ _MISSING = {
     "42P01",  # undefined_table
     "42883",  # undefined_function
 }
-_PREPARED = {
+PREPARED = {
     "26000",  # invalid_sql_statement_name
     "42P05",  # duplicate_prepared_statement
     "08P01",  # protocol_violation: what a pooler makes of it
@@ -103,10 +103,10 @@ class Recovery:
         self.create = False
         code, manner = trouble.code, self._manner
         # Each once for each request: another thread may have learned the same meanwhile.
-        if code in (_OTHER_ISOLATION, *_PREPARED, *_MISSING) and code not in self._learned:
+        if code in (_OTHER_ISOLATION, *PREPARED, *_MISSING) and code not in self._learned:
             self._learned.add(code)
             manner.stated = manner.stated or code == _OTHER_ISOLATION
-            manner.prepared = manner.prepared and code not in _PREPARED
+            manner.prepared = manner.prepared and code not in PREPARED
             self.create = code in _MISSING
             return 0.0
         if trouble.gone:

@@ -11,7 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from joblock.store.contract import Deliver
 from joblock.store.ops import Notice
@@ -20,27 +20,33 @@ from joblock.values.log import logger
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
+class Hearing(NamedTuple):
+    """For whom an ear listens, and what it does with what it hears."""
+
+    client: str
+    deliver: Deliver
+    connected: Callable[[], None]
+    key_behind: Callable[[str], str]
+
+    def tell(self, payload: str) -> None:
+        """Take in a notice."""
+        try:
+            after, mark, holder = payload.split(" ", 2)
+            self.deliver(Notice(self.client, self.key_behind(mark), holder, int(after)))
+        except Exception:  # noqa: BLE001 - one bad notice must not cost the others
+            logger("wait").exception("a notice could not be taken in")
+
+
 class Ear:
     """See `joblock.store.contract.Subscription`."""
 
     def __init__(
-        self,
-        connect: Callable[[], Any],
-        client: str,
-        channel: str,
-        deliver: Deliver,
-        connected: Callable[[], None],
-        key_behind: Callable[[str], str],
-        *,
-        trusted: bool,
+        self, connect: Callable[[], Any], channel: str, hearing: Hearing, *, trusted: bool
     ) -> None:
         self.listening = False
         self._connect = connect
-        self._client = client
         self._channel = channel
-        self._deliver = deliver
-        self._connected = connected
-        self._key_behind = key_behind
+        self._hearing = hearing
         self._trusted = trusted
         self._closing = False
         self._connection: Any = None
@@ -93,21 +99,26 @@ class Ear:
         connection = self._connection = self._connect()
         try:
             row = connection.execute("select pg_backend_pid()").fetchone()
-            if not self._trusted and row[0] != connection.pgconn.backend_pid:
-                logger("wait").info(
-                    "connected through a pooler, which cannot carry notices: waiters poll; give "
-                    "listen_url= with a direct URL to have them woken"
-                )
+            if self._is_deaf(row[0], connection.pgconn.backend_pid):
                 return False
             connection.execute(f'LISTEN "{self._channel}"')
             self.listening = True
-            self._connected()
+            self._hearing.connected()
             self._hear(connection.pgconn)
         finally:
             self.listening = self.listening and not self._closing
             self._connection = None
             connection.close()
         return True
+
+    def _is_deaf(self, pid: int, told: int) -> bool:
+        deaf = not self._trusted and pid != told
+        if deaf:
+            logger("wait").info(
+                "connected through a pooler, which cannot carry notices: waiters poll; give "
+                "listen_url= with a direct URL, or a notifier=, to have them woken"
+            )
+        return deaf
 
     def _hear(self, pg: Any) -> None:
         poll = select.poll()
@@ -116,14 +127,7 @@ class Ear:
         while not self._closing:
             # Notices that came along with the reply to LISTEN are there before any poll.
             while (notify := pg.notifies()) is not None:
-                self._tell(notify.extra.decode())
+                self._hearing.tell(notify.extra.decode())
             poll.poll()
             if not self._closing:
                 pg.consume_input()
-
-    def _tell(self, payload: str) -> None:
-        try:
-            after, mark, holder = payload.split(" ", 2)
-            self._deliver(Notice(self._client, self._key_behind(mark), holder, int(after)))
-        except Exception:  # noqa: BLE001 - one bad notice must not cost the others
-            logger("wait").exception("a notice could not be taken in")

@@ -17,12 +17,12 @@ from joblock.stores.postgres.connect import (
 )
 from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
 from joblock.stores.postgres.faults import Manner
-from joblock.stores.postgres.listen import Ear
+from joblock.stores.postgres.listen import Ear, Hearing
 from joblock.stores.postgres.statements import GUARD, Statements, ear
 
 if TYPE_CHECKING:
     from joblock.stores.postgres.aio import AsyncDriver
-    from joblock.stores.postgres.sync import SyncDriver
+    from joblock.stores.postgres.asyncpg_place import AsyncpgPlace
 
 
 class PostgresStore:
@@ -31,16 +31,22 @@ class PostgresStore:
     abilities = Abilities()
 
     def __init__(
-        self, place: Place, *, schema: str | None = None, listen_url: str | None = None
+        self,
+        place: Place | AsyncpgPlace,
+        *,
+        schema: str | None = None,
+        listen_url: str | None = None,
     ) -> None:
         self.url = place.name
         self.schema = DEFAULT_SCHEMA if schema is None else schema
         self.statements = Statements(quoted(self.schema))
         self.manner = Manner(place.name, quoted(self.schema))
         self._place = place
-        self._ear_place = place if listen_url is None else place_of_url(listen_url)
+        self.tasks_only = place.tasks_only
+        self.manner.prepared = place.prepared
+        self._ear_place = place if listen_url is None else place.elsewhere(listen_url)
         self._trusted = listen_url is not None
-        self._driver: SyncDriver | None = None
+        self._driver: Any = None
         self._async_drivers: WeakSet[AsyncDriver] = WeakSet()
 
     @classmethod
@@ -63,41 +69,37 @@ class PostgresStore:
         return cls(place_of_pool(pool), schema=schema, listen_url=listen_url)
 
     @classmethod
+    def from_asyncpg(
+        cls, pool: Any, *, schema: str | None = None, listen_url: str | None = None
+    ) -> PostgresStore:
+        """A store in the database of an asyncpg pool, for tasks only."""
+        from joblock.stores.postgres.asyncpg_place import place_of_asyncpg
+
+        return cls(place_of_asyncpg(pool), schema=schema, listen_url=listen_url)
+
+    @classmethod
     def from_engine(
         cls, engine: Any, *, schema: str | None = None, listen_url: str | None = None
     ) -> PostgresStore:
         """A store in the database of a SQLAlchemy Engine or AsyncEngine."""
         return cls(place_of_engine(engine), schema=schema, listen_url=listen_url)
 
-    def driver(self) -> SyncDriver:
+    def driver(self) -> Any:
         """The blocking driver."""
-        from joblock.stores.postgres.sync import SyncDriver
-
         if self._driver is None:
-            self._driver = SyncDriver(
-                self._place.connect, self.statements, self.manner, self.schema
-            )
+            self._driver = self._place.driver(self.statements, self.manner, self.schema)
         return self._driver
 
     def async_driver(self) -> AsyncDriver:
         """A driver for the running event loop."""
-        from joblock.stores.postgres.aio import AsyncDriver
-
-        driver = AsyncDriver(self._place.connect_async, self.statements, self.manner, self.schema)
+        driver = self._place.async_driver(self.statements, self.manner, self.schema)
         self._async_drivers.add(driver)
         return driver
 
     def subscribe(self, client: str, deliver: Deliver, connected: Callable[[], None]) -> Ear:
         """Hear a client's notices, in a thread of its own."""
-        return Ear(
-            self._ear_place.connect,
-            client,
-            f"joblock:{ear(client)}",
-            deliver,
-            connected,
-            self.statements.key_behind,
-            trusted=self._trusted,
-        )
+        hearing = Hearing(client, deliver, connected, self.statements.key_behind)
+        return self._ear_place.ear(f"joblock:{ear(client)}", hearing, trusted=self._trusted)
 
     def guard(self, key: str, holder: str, token: int) -> Statement:
         """See `joblock.store.contract.Guarding`."""
