@@ -204,6 +204,25 @@ def test_what_is_no_function_is_refused() -> None:
         locks.job()(5)
 
 
+def test_a_bound_method_can_be_made_a_job() -> None:
+    words: list[str] = []
+    with JobLocks("memory://") as locks:
+        job = locks.job(name="bound")(words.append)
+        assert locks.job(name="other")("{}!".format).call("hello") == "hello!"
+        bound = locks.job(name="of an object")(Shout("!").shout)
+        assert bound.call("hello") == "hello!"
+        assert job("word").ran
+    assert words == ["word"]
+
+
+class Shout:
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def shout(self, word: str) -> str:
+        return word + self.mark
+
+
 def test_a_callable_object_needs_a_name_and_keeps_its_own_attributes() -> None:
     class Callable:
         _function = _client = "its own"

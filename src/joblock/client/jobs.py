@@ -53,7 +53,9 @@ def check_function(function: Any, *, coroutine: bool) -> None:
 
 def plain_function(function: Any) -> Any:
     """The function in a staticmethod or classmethod, or itself."""
-    return getattr(function, "__func__", function)
+    # A bound method has a __func__ as well, and needs what it is bound to.
+    wrapped = isinstance(function, staticmethod | classmethod)
+    return cast("Any", function).__func__ if wrapped else function
 
 
 def _body(function: Any) -> Any:
