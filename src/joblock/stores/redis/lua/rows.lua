@@ -277,7 +277,9 @@ end
 local function lapse()
   local over = {}
   for _, lease in ipairs(leases) do
-    if lease.claim and lease.expires <= now or lease.ended ~= 0 and ends(lease) <= now then
+    -- Nobody comes back for what lapsed that long ago, and a key that many share is never vacant.
+    if lease.claim and lease.expires <= now or lease.ended ~= 0 and ends(lease) <= now
+      or ends(lease) + LINGER <= now then
       over[#over + 1] = lease
     end
   end
