@@ -11,6 +11,8 @@ caller has locked; it reads the clock once, as a `Now`. In the order of a wait:
 4. A claim that lapses unconfirmed (`lapse`) parks its waiter and strikes its client from presence;
    `serve` parks every waiter of such a client that it comes upon. A parked waiter that asks again
    is queued again under its old number, or at the back after two unconfirmed claims.
+
+Before all that, an occurrence that is done is refused, to a waiter too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from joblock.store.ops import (
     Acquire,
     AcquireReply,
     Busy,
+    Done,
     Granted,
     Joined,
     KeyState,
@@ -157,11 +160,16 @@ class Waiter:
 
 
 class Rows(Protocol):
-    """One key's rows while its store has it locked, and the presence of waiting clients."""
+    """One key's rows while its store has it locked, and the presence of waiting clients.
+
+    ``done`` is the newest occurrence whose run ended well, as long as it is not ``done_until``.
+    """
 
     key: str
     token: int
     ok_token: int
+    done: int
+    done_until: int
     notices: list[Notice]
 
     def leases(self) -> list[Lease]:
@@ -221,25 +229,25 @@ def acquire(rows: Rows, now: Now, op: Acquire) -> AcquireReply:
     """Grant, confirm, re-enter, queue or refuse: the row "acquire" of the contract's table."""
     lapse(rows, now.ms)
     mine = _lease_of(rows, op.holder)
-    if mine is not None and mine.running(now.ms):
-        enter = _confirm if mine.claim else _reenter
+    claimed = mine is not None and mine.claim
+    done = op.occurrence is not None and op.occurrence <= rows.done and now.ms < rows.done_until
+    if mine is not None and mine.running(now.ms) and not (claimed and done):
+        enter = _confirm if claimed else _reenter
         reply = enter(rows, now.ms, mine, op)
         # Served after that, not before: the caller keeps its own, and others what has lapsed.
         serve(rows, now)
         return reply
     waiter, epoch = rows.waiter(op.holder), 0
-    if op.queue is not None:
-        if op.queue.join and rows.ok_token >= op.queue.join:
-            if waiter is not None:
-                rows.dequeue(waiter)
-            serve(rows, now)
-            return Joined(rows.ok_token)
-        epoch = rows.report(op.queue.client, now.ms, now.ms + PRESENCE_MS, op.queue.listening)
+    joined = op.queue.join if op.queue is not None else None
+    if joined and rows.ok_token >= joined and not claimed:
         if waiter is not None:
-            # A holder's name may outlive its process: whoever asks last is the one to be told.
-            waiter.client = op.queue.client
-            if waiter.parked:
-                _unpark(rows, waiter)
+            rows.dequeue(waiter)
+        serve(rows, now)
+        return Joined(rows.ok_token)
+    if done:
+        return _refuse_done(rows, now, mine, waiter)
+    if op.queue is not None:
+        epoch = _report(rows, now.ms, op.queue, waiter)
     head = serve(rows, now, asking=op.holder)
     mine = _lease_of(rows, op.holder)
     if mine is not None and mine.claim:
@@ -279,6 +287,8 @@ def release(rows: Rows, now: Now, op: Release) -> bool:
     if op.ok:
         rows.ok_token = max(rows.ok_token, lease.token)
         _dismiss_joiners(rows)
+    if op.done is not None:
+        _remember(rows, now.ms, op.done)
     closed_until = max(now.ms + op.grace if op.grace else 0, lease.opens_at)
     if lease.claim:
         return leave(rows, now, Leave(op.key, op.holder))
@@ -562,6 +572,32 @@ def _refuse(rows: Rows, at: Now, op: Acquire, waiter: Waiter | None, epoch: int)
     rows.enqueue(waiter)
     joined = waiter.join or first.token
     return Busy(first.holder, remaining, why, joined, waiter.arrival, epoch)
+
+
+def _report(rows: Rows, now: int, queue: Queueing, waiter: Waiter | None) -> int:
+    """The caller's client is alive; the epoch of its presence."""
+    epoch = rows.report(queue.client, now, now + PRESENCE_MS, queue.listening)
+    if waiter is not None:
+        # A holder's name may outlive its process: whoever asks last is the one to be told.
+        waiter.client = queue.client
+        if waiter.parked:
+            _unpark(rows, waiter)
+    return epoch
+
+
+def _refuse_done(rows: Rows, now: Now, lease: Lease | None, waiter: Waiter | None) -> Busy:
+    """Nothing is left to do for the caller: what it was handed, or waits for, is the next one's."""
+    if lease is not None and lease.claim:
+        rows.drop(lease)
+    if waiter is not None:
+        rows.dequeue(waiter)
+    serve(rows, now, moved=waiter is not None)
+    return Busy("", 0, "done")
+
+
+def _remember(rows: Rows, now: int, done: Done) -> None:
+    if done.occurrence >= rows.done or rows.done_until <= now:
+        rows.done, rows.done_until = done.occurrence, now + done.ttl
 
 
 def _new_waiter(rows: Rows, now: int, op: Acquire, queue: Queueing, token: int) -> Waiter:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from joblock.values.records import JobLock, Waiting
 
-Why = Literal["held", "grace", "waiting"]
+Why = Literal["held", "grace", "waiting", "done"]
 
 CLAIM_MS = 1_000
 """How long a waiter that was handed a key has to confirm, unless its own ttl is shorter."""
@@ -46,7 +46,8 @@ class Acquire(NamedTuple):
 
     Idempotent for a holder: it may be sent again whenever its reply was lost, and it is what a
     waiter sends to confirm. ``weight == limit`` asks for an exclusive lease. ``extend_only`` keeps
-    a re-entered lease's end where it is if that is later. ``queue=None`` is never queued.
+    a re-entered lease's end where it is if that is later. ``queue=None`` is never queued. An
+    ``occurrence`` (not negative, below 2**53) is refused as done if it, or a later one, is `Done`.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Acquire(NamedTuple):
     extend_only: bool = False
     worker: str = ""
     queue: Queueing | None = None
+    occurrence: int | None = None
 
 
 class Granted(NamedTuple):
@@ -79,7 +81,8 @@ class Busy(NamedTuple):
 
     ``arrival`` is 0 unless the caller is queued now. ``epoch`` names the client's presence as of
     this moment: the store has forgotten no waiter of a client whose epoch is still the same.
-    ``token`` is the run in the way, which is the one that a joiner joins.
+    ``token`` is the run in the way, which is the one that a joiner joins. Why ``"done"``: nobody
+    may be in the way, but the occurrence is over, and the caller is queued no more.
     """
 
     holder: str
@@ -119,10 +122,18 @@ class Refreshed(NamedTuple):
     waiting: tuple[bool, ...] = ()
 
 
+class Done(NamedTuple):
+    """An occurrence whose run ended well, to be remembered for ``ttl`` if no later one is."""
+
+    occurrence: int
+    ttl: int
+
+
 class Release(NamedTuple):
     """End a lease: at once, or after ``grace``. ``ok``: the run ended well (joiners are done).
 
     ``contended`` hints that somebody is queued, so that a store tries the right path first.
+    ``done`` is remembered, in the same step, if the lease was the holder's.
     """
 
     key: str
@@ -131,6 +142,7 @@ class Release(NamedTuple):
     grace: int = 0
     ok: bool = False
     contended: bool = False
+    done: Done | None = None
 
 
 class Released(NamedTuple):
@@ -226,7 +238,10 @@ class Forced(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Delete up to ``batch`` keys that were vacated ``idle`` milliseconds ago or earlier."""
+    """Delete up to ``batch`` keys that were vacated ``idle`` milliseconds ago or earlier.
+
+    One with an occurrence that is done stays at least until that is to be forgotten.
+    """
 
     batch: int = 500
     idle: int = 600_000

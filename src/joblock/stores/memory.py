@@ -59,6 +59,8 @@ class _Key:
 
     __slots__ = (
         "arrivals",
+        "done",
+        "done_until",
         "held",
         "key",
         "line",
@@ -75,6 +77,7 @@ class _Key:
         self.room = room
         self.token = token
         self.ok_token = 0
+        self.done = self.done_until = 0
         self.vacated_at = 0
         self.arrivals = 0
         self.held: list[Lease] = []
@@ -337,7 +340,7 @@ def _first_grant(room: _Room, op: Acquire) -> Granted:
 
 def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
     plain = room.plain.get(op.key)
-    if plain is not None and not op.grace and not plain[0].at_least:
+    if plain is not None and not op.grace and op.done is None and not plain[0].at_least:
         held, token, _ = plain
         if op.holder != held.holder or (op.token and op.token != token):
             return _NOT_YOURS
@@ -355,7 +358,7 @@ def _release(room: _Room, op: Release, notices: list[Notice]) -> Released:
 
 def _forget_if_free(room: _Room, key: _Key) -> None:
     # A joiner that was dismissed has yet to ask how the run ended; a purge comes later.
-    if not key.held and not key.waiters and not key.ok_token:
+    if not key.held and not key.waiters and not key.ok_token and not key.done_until:
         _forget(room, key)
 
 
@@ -464,7 +467,7 @@ def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
         key
         for key in room.keys.values()
         if not key.line
-        and key.vacated_at + op.idle <= now
+        and max(key.vacated_at, key.done_until) + op.idle <= now
         and all(lease.until() + op.idle <= now for lease in key.held)
     ][: op.batch]
     for key in stale:

@@ -35,6 +35,7 @@ from joblock.store.ops import (
     Busy,
     Check,
     Count,
+    Done,
     Force,
     Granted,
     Holders,
@@ -59,6 +60,7 @@ KEYS = st.sampled_from(["x", "y"])
 HOLDERS = st.sampled_from(["A", "B", "C", "D", "E"])
 SIZES = st.sampled_from([(1, 1), (1, 1), (1, 3), (2, 3), (3, 3), (1, 2)])
 TOKENS = st.sampled_from(["any", "own", "own", "old"])
+TICKS = st.sampled_from([None, None, None, 1, 2, 3])
 JOINS = st.sampled_from(["no", "no", "no", "begin", "again"])
 FLAGS = st.booleans()
 
@@ -289,10 +291,17 @@ class _History(RuleBasedStateMachine):
     # The rules that take durations, for the subclasses to hand some.
 
     def do_acquire(
-        self, key: str, holder: str, size: tuple[int, int], ttl: int, at_least: int, extend: bool
+        self,
+        key: str,
+        holder: str,
+        size: tuple[int, int],
+        ttl: int,
+        at_least: int,
+        extend: bool,
+        tick: int | None,
     ) -> None:
         weight, limit = size
-        op = Acquire(self.name(key), holder, ttl, weight, limit, at_least, extend)
+        op = Acquire(self.name(key), holder, ttl, weight, limit, at_least, extend, occurrence=tick)
         got, expected = self.both(lambda _: op)
         self.same_reply(key, "", got, expected)
         if isinstance(expected, Granted):
@@ -308,6 +317,7 @@ class _History(RuleBasedStateMachine):
         at_least: int,
         skip_grace: bool,
         join: str,
+        tick: int | None,
     ) -> None:
         client = self.client(key, holder)
 
@@ -321,7 +331,14 @@ class _History(RuleBasedStateMachine):
                 join=side.join(key, holder, join),
             )
             return Acquire(
-                self.name(key), holder, ttl, *size, at_least, extend_only=True, queue=queue
+                self.name(key),
+                holder,
+                ttl,
+                *size,
+                at_least,
+                extend_only=True,
+                queue=queue,
+                occurrence=tick,
             )
 
         got, expected = self.both(ask)
@@ -342,9 +359,13 @@ class _History(RuleBasedStateMachine):
         for waiting in got.waiting:
             self.says_who_waits(key, waiting)
 
-    def do_release(self, key: str, holder: str, grace: int, which: str, ok: bool) -> None:
+    def do_release(
+        self, key: str, holder: str, grace: int, which: str, ok: bool, done: Done | None
+    ) -> None:
         got, expected = self.both(
-            lambda side: Release(self.name(key), holder, side.token(key, holder, which), grace, ok)
+            lambda side: Release(
+                self.name(key), holder, side.token(key, holder, which), grace, ok, done=done
+            )
         )
         agree(got, expected)
 
@@ -352,14 +373,36 @@ class _History(RuleBasedStateMachine):
 class Timed(_History):
     """On a clock turned by hand."""
 
-    @rule(key=KEYS, holder=HOLDERS, size=SIZES, ttl=MANUAL_SPANS, closed=FLAGS, extend=FLAGS)
+    @rule(
+        key=KEYS,
+        holder=HOLDERS,
+        size=SIZES,
+        ttl=MANUAL_SPANS,
+        closed=FLAGS,
+        extend=FLAGS,
+        tick=TICKS,
+    )
     def acquire(
-        self, key: str, holder: str, size: tuple[int, int], ttl: int, closed: bool, extend: bool
+        self,
+        key: str,
+        holder: str,
+        size: tuple[int, int],
+        ttl: int,
+        closed: bool,
+        extend: bool,
+        tick: int | None,
     ) -> None:
-        self.do_acquire(key, holder, size, ttl, 1_000 if closed else 0, extend)
+        self.do_acquire(key, holder, size, ttl, 1_000 if closed else 0, extend, tick)
 
     @rule(
-        key=KEYS, holder=HOLDERS, size=SIZES, ttl=MANUAL_SPANS, closed=FLAGS, skip=FLAGS, join=JOINS
+        key=KEYS,
+        holder=HOLDERS,
+        size=SIZES,
+        ttl=MANUAL_SPANS,
+        closed=FLAGS,
+        skip=FLAGS,
+        join=JOINS,
+        tick=TICKS,
     )
     def ask(
         self,
@@ -370,18 +413,28 @@ class Timed(_History):
         closed: bool,
         skip: bool,
         join: str,
+        tick: int | None,
     ) -> None:
-        self.do_ask(key, holder, size, ttl, 1_000 if closed else 0, skip, join)
+        self.do_ask(key, holder, size, ttl, 1_000 if closed else 0, skip, join, tick)
 
     @rule(key=KEYS, holder=HOLDERS, ttl=MANUAL_SPANS, which=TOKENS, extend=FLAGS)
     def refresh(self, key: str, holder: str, ttl: int, which: str, extend: bool) -> None:
         self.do_refresh(key, holder, ttl, which, extend)
 
     @rule(
-        key=KEYS, holder=HOLDERS, grace=st.sampled_from([0, 0, 500, 2_000]), which=TOKENS, ok=FLAGS
+        key=KEYS,
+        holder=HOLDERS,
+        grace=st.sampled_from([0, 0, 500, 2_000]),
+        which=TOKENS,
+        ok=FLAGS,
+        tick=TICKS,
+        kept=MANUAL_SPANS,
     )
-    def release(self, key: str, holder: str, grace: int, which: str, ok: bool) -> None:
-        self.do_release(key, holder, grace, which, ok)
+    def release(
+        self, key: str, holder: str, grace: int, which: str, ok: bool, tick: int | None, kept: int
+    ) -> None:
+        done = None if tick is None else Done(tick, kept)
+        self.do_release(key, holder, grace, which, ok, done)
 
     @rule(ms=STEPS)
     def elapse(self, ms: int) -> None:
@@ -391,14 +444,36 @@ class Timed(_History):
 class Timeless(_History):
     """Where time passes by itself: everything lasts longer than the history takes."""
 
-    @rule(key=KEYS, holder=HOLDERS, size=SIZES, ttl=LONG_SPANS, closed=FLAGS, extend=FLAGS)
+    @rule(
+        key=KEYS,
+        holder=HOLDERS,
+        size=SIZES,
+        ttl=LONG_SPANS,
+        closed=FLAGS,
+        extend=FLAGS,
+        tick=TICKS,
+    )
     def acquire(
-        self, key: str, holder: str, size: tuple[int, int], ttl: int, closed: bool, extend: bool
+        self,
+        key: str,
+        holder: str,
+        size: tuple[int, int],
+        ttl: int,
+        closed: bool,
+        extend: bool,
+        tick: int | None,
     ) -> None:
-        self.do_acquire(key, holder, size, ttl, LONG if closed else 0, extend)
+        self.do_acquire(key, holder, size, ttl, LONG if closed else 0, extend, tick)
 
     @rule(
-        key=KEYS, holder=HOLDERS, size=SIZES, ttl=LONG_SPANS, closed=FLAGS, skip=FLAGS, join=JOINS
+        key=KEYS,
+        holder=HOLDERS,
+        size=SIZES,
+        ttl=LONG_SPANS,
+        closed=FLAGS,
+        skip=FLAGS,
+        join=JOINS,
+        tick=TICKS,
     )
     def ask(
         self,
@@ -409,16 +484,20 @@ class Timeless(_History):
         closed: bool,
         skip: bool,
         join: str,
+        tick: int | None,
     ) -> None:
-        self.do_ask(key, holder, size, ttl, LONG if closed else 0, skip, join)
+        self.do_ask(key, holder, size, ttl, LONG if closed else 0, skip, join, tick)
 
     @rule(key=KEYS, holder=HOLDERS, ttl=LONG_SPANS, which=TOKENS, extend=FLAGS)
     def refresh(self, key: str, holder: str, ttl: int, which: str, extend: bool) -> None:
         self.do_refresh(key, holder, ttl, which, extend)
 
-    @rule(key=KEYS, holder=HOLDERS, closed=FLAGS, which=TOKENS, ok=FLAGS)
-    def release(self, key: str, holder: str, closed: bool, which: str, ok: bool) -> None:
-        self.do_release(key, holder, LONG if closed else 0, which, ok)
+    @rule(key=KEYS, holder=HOLDERS, closed=FLAGS, which=TOKENS, ok=FLAGS, tick=TICKS)
+    def release(
+        self, key: str, holder: str, closed: bool, which: str, ok: bool, tick: int | None
+    ) -> None:
+        done = None if tick is None else Done(tick, 2 * LONG)
+        self.do_release(key, holder, LONG if closed else 0, which, ok, done)
 
 
 def agree(got: object, expected: object) -> None:

@@ -486,6 +486,54 @@ begin
         || ' ' || w.arrival || ' ' || epoch || ' ' || b.holder;
 end $$;
 
+-- As acquire, unless the occurrence is done: then the caller is queued no more, and has no claim.
+create or replace function {schema}.joblock_1_acquire_once(
+    k text, h text, ttl bigint, wt integer, cap integer, least_ms bigint, extend boolean,
+    who text, c text, old_arrival bigint, skip_grace boolean, joining bigint, mark text,
+    occurrence bigint
+) returns text language plpgsql volatile set search_path = pg_catalog as $$
+declare
+    r {schema}.job_locks;
+    was {schema}.job_locks;
+    p {schema}.job_lock_permits;
+    us bigint; t bigint;
+    queued boolean;
+    s record;
+begin
+    -- Locked before it is read, and until the lease is granted.
+    r := {schema}.joblock_1_open(k);
+    was := r;
+    us := {schema}.joblock_1_now();
+    t := us / 1000;
+    if occurrence <= r.done and t < r.done_until then
+        r := {schema}.joblock_1_heed({schema}.joblock_1_lapse(r, t), t);
+        if r.holder = h then
+            p.holder := h; p.token := r.token; p.claimant := r.claimant;
+            p.ended_at := r.ended_at; p.expires_at := r.expires_at;
+        elsif r.shared then
+            select * into p from {schema}.job_lock_permits q
+            where q.key = k and q.holder = h order by q.token limit 1;
+        end if;
+        if p.claimant <> '' or (p.holder is null or p.ended_at <> 0 or p.expires_at <= t)
+           and not (c <> '' and joining > 0 and r.ok_token >= joining) then
+            delete from {schema}.job_lock_waiters q where q.key = k and q.holder = h;
+            queued := found;
+            if p.claimant <> '' and r.holder = h then
+                r := {schema}.joblock_1_vacate(r, t);
+            elsif p.claimant <> '' then
+                r := {schema}.joblock_1_drop(r, t, p.token);
+            end if;
+            select * into s from {schema}.joblock_1_serve(r, t, us, '', '', queued);
+            r := s.r;
+            perform {schema}.joblock_1_save(r, was);
+            return 'B 0 done 0 0 0 ';
+        end if;
+        perform {schema}.joblock_1_save(r, was);
+    end if;
+    return {schema}.joblock_1_acquire(k, h, ttl, wt, cap, least_ms, extend, who, c, old_arrival,
+        skip_grace, joining, mark);
+end $$;
+
 -- release: '1' freed, '0' not the holder's. What it commits may be lost in a crash: the key then
 -- lapses at its ttl, and whoever confirms a claim commits synchronously.
 create or replace function {schema}.joblock_1_release(
@@ -559,6 +607,24 @@ begin
     r := s.r;
     perform {schema}.joblock_1_save(r, was);
     return (p.claimant = '' or queued)::integer::text;
+end $$;
+
+-- As release; and remembers the occurrence that ended well, if no later one did.
+create or replace function {schema}.joblock_1_release_once(
+    k text, h text, tok bigint, grace bigint, ok boolean, occurrence bigint, kept bigint
+) returns text language plpgsql volatile set search_path = pg_catalog as $$
+declare
+    durable text := current_setting('synchronous_commit');
+    freed text := {schema}.joblock_1_release(k, h, tok, grace, ok);
+    t bigint := {schema}.joblock_1_now() / 1000;
+begin
+    if freed = '1' then
+        -- A release that is lost costs only time; this would be run again.
+        perform set_config('synchronous_commit', durable, true);
+        update {schema}.job_locks j set done = occurrence, done_until = t + kept
+        where j.key = k and (occurrence >= j.done or j.done_until <= t);
+    end if;
+    return freed;
 end $$;
 
 -- Forget a permit; the row counts as vacated from the last one on.
@@ -824,7 +890,7 @@ end $$;
 create or replace function {schema}.joblock_1_idle(r {schema}.job_locks, since bigint)
 returns boolean language plpgsql volatile as $$
 begin
-    return greatest(r.expires_at, r.opens_at) <= since
+    return greatest(r.expires_at, r.opens_at, r.done_until) <= since
         and not exists (
             select from {schema}.job_lock_permits p
             where p.key = r.key and greatest(p.expires_at, p.opens_at) > since)

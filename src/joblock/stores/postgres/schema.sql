@@ -19,6 +19,8 @@ create table if not exists {schema}.job_locks (
     worker      text    not null default '',
     claimant    text collate "C" not null default '',  -- a claim: the client that may confirm it
     ok_token    bigint  not null default 0,      -- the newest run that ended well
+    done        bigint  not null default 0,      -- the newest occurrence whose run ended well,
+    done_until  bigint  not null default 0,      -- and until when that is remembered
     arrivals    bigint  not null default 0,      -- the last arrival number drawn
     waited      boolean not null default false,  -- there are waiters, parked ones included
     shared      boolean not null default false,  -- there are permits

@@ -56,6 +56,9 @@ _ACQUIRE_CALL = (
     " $6::bigint, $7::text::boolean, $8::text, $9::text, $10::bigint, $11::text::boolean,"
     " $12::bigint, $13::text)"
 )
+_ACQUIRE_ONCE_CALL = (
+    _ACQUIRE_CALL.replace("_acquire(", "_acquire_once(").removesuffix(")") + ", $14::bigint)"
+)
 _ACQUIRE_MUTEX = f"""
 with fast as (
     update {{schema}}.job_locks j set
@@ -73,6 +76,10 @@ select coalesce((select reply from fast), {_ACQUIRE_CALL})"""
 
 _RELEASE_CALL = (
     "{schema}.joblock_1_release($1::text, $2::text, $3::bigint, $4::bigint, $5::text::boolean)"
+)
+_RELEASE_ONCE_CALL = (
+    _RELEASE_CALL.replace("_release(", "_release_once(").removesuffix(")")
+    + ", $6::bigint, $7::bigint)"
 )
 # The row is locked FOR UPDATE first, so that a transaction that guards the lease keeps it.
 _RELEASE_MUTEX = f"""
@@ -169,6 +176,8 @@ class Statements:
 
         self._acquire_mutex = statement(_ACQUIRE_MUTEX)
         self._acquire = statement("select " + _ACQUIRE_CALL)
+        self._acquire_once = statement("select " + _ACQUIRE_ONCE_CALL)
+        self._release_once = statement("select " + _RELEASE_ONCE_CALL)
         self._release_mutex = statement(_RELEASE_MUTEX)
         self._release = statement("select " + _RELEASE_CALL)
         self._refresh = statement(_REFRESH)
@@ -209,6 +218,9 @@ class Statements:
         return self._marks.get(mark, mark)
 
     def _ask_acquire(self, op: Acquire) -> Request:
+        if op.occurrence is not None:
+            plain = self._ask_acquire(op._replace(occurrence=None))
+            return Request(self._acquire_once, (*plain.values, op.occurrence), read_acquired)
         queue = op.queue
         extend = "t" if op.extend_only else "f"
         if queue is None:
@@ -229,6 +241,8 @@ class Statements:
 
     def _ask_release(self, op: Release) -> Request:
         values = (op.key, op.holder, op.token, op.grace, "t" if op.ok else "f")
+        if op.done is not None:
+            return Request(self._release_once, (*values, *op.done), read_released)
         slow = op.contended or op.grace
         return Request(self._release if slow else self._release_mutex, values, read_released)
 

@@ -99,7 +99,7 @@ def acquire(op: Acquire, *, clustered: bool) -> Command:
     )
     queue = op.queue
     if queue is None:
-        return Command(op.key, script("acquire"), KEYS, 7, rest)
+        return _acquiring(op, 7, rest)
     rest += _arguments(
         (
             queue.client,
@@ -110,7 +110,27 @@ def acquire(op: Acquire, *, clustered: bool) -> Command:
             _mark(op.key),
         )
     )
-    return Command(op.key, script("acquire"), KEYS, 13, rest)
+    return _acquiring(op, 13, rest)
+
+
+def _acquiring(op: Acquire, arguments: int, rest: bytes) -> Command:
+    command = Command(op.key, script("acquire"), KEYS, arguments, rest)
+    if op.occurrence is None:
+        return command
+    return _once(command, "acquire_once", op.occurrence)
+
+
+def _once(command: Command, name: str, *values: int) -> Command:
+    """The same where it matters which occurrences are done, which is kept under its own name."""
+    keys = packed_keys(command.key)
+    rest = b"%b%b%b%b" % (
+        keys,
+        packed_part(command.key, "done:"),
+        command.rest[len(keys) :],
+        _arguments(values),
+    )
+    arguments = command.arguments + len(values)
+    return Command(command.key, script(name), KEYS + 1, arguments, rest)
 
 
 def _listening(listening: bool, clustered: bool) -> int:
@@ -149,7 +169,10 @@ def release(op: Release) -> Command:
         token,
         _ending(op.grace, op.ok),
     )
-    return Command(op.key, script("release"), KEYS, 4, rest)
+    command = Command(op.key, script("release"), KEYS, 4, rest)
+    if op.done is None:
+        return command
+    return _once(command, "release_once", op.done.occurrence, op.done.ttl)
 
 
 def leave(op: Leave) -> Command:

@@ -65,10 +65,10 @@ def attempt(file: LeaseFile, op: object) -> Any:
 
 def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
     """Grant an exclusive lease on a key that is free."""
-    key, holder, ttl, weight, limit, at_least, _, worker, queue = op
+    key, holder, ttl, weight, limit, at_least, _, worker, queue, occurrence = op
     if weight < limit or (queue is not None and (queue.arrival or queue.join)):
         return None
-    if file.wanted:
+    if file.wanted or occurrence is not None:
         return None
     try:
         turn = file.turns.pop()
@@ -91,8 +91,8 @@ def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
 
 def _release(file: LeaseFile, op: Release) -> Released | None:
     """End a lease behind which nobody waits."""
-    key, holder, token, grace, ok, contended = op
-    if grace or contended:
+    key, holder, token, grace, ok, contended, done = op
+    if grace or contended or done is not None:
         return None
     if file.wanted:
         return None

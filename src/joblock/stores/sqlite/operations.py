@@ -218,7 +218,7 @@ CASE parked_at WHEN 0 THEN
 ELSE parked_at END <= :over"""
 
 _VACATED = f"""
-waiters = 0 AND CASE
+waiters = 0 AND done_until <= :over AND CASE
     WHEN holder IS NOT NULL THEN max(expires_at, opens_at) WHEN permits = 0 THEN vacated_at ELSE 0
 END <= :over AND (permits = 0 OR NOT EXISTS (
     SELECT 1 FROM permits AS permit WHERE permit.key = {JOB_LOCKS_TABLE}.key

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     import sqlite3
 
 _LOAD = """
-SELECT token, ok_token, permits, waiters, arrivals, vacated_at,
+SELECT token, ok_token, done, done_until, permits, waiters, arrivals, vacated_at,
        holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client
 FROM job_locks WHERE key = ?"""
 
 _SAVE = """
 INSERT INTO job_locks (
-    key, token, ok_token, permits, waiters, arrivals, vacated_at,
+    key, token, ok_token, done, done_until, permits, waiters, arrivals, vacated_at,
     holder, weight, "limit", acquired_at, expires_at, opens_at, ended_at, worker, client
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
-    token = excluded.token, ok_token = excluded.ok_token, permits = excluded.permits,
+    token = excluded.token, ok_token = excluded.ok_token,
+    done = excluded.done, done_until = excluded.done_until, permits = excluded.permits,
     waiters = excluded.waiters, arrivals = excluded.arrivals, vacated_at = excluded.vacated_at,
     holder = excluded.holder, weight = excluded.weight, "limit" = excluded."limit",
     acquired_at = excluded.acquired_at, expires_at = excluded.expires_at,
@@ -136,6 +137,8 @@ class KeyRows:
         "_vacated_at",
         "_waiters",
         "_work",
+        "done",
+        "done_until",
         "key",
         "notices",
         "ok_token",
@@ -156,11 +159,12 @@ class KeyRows:
         if row is None:
             [(self.token,)] = work.execute("SELECT token_floor FROM meta")
             self.ok_token = self._waiters = self._arrivals = self._vacated_at = 0
+            self.done = self.done_until = 0
             return
-        self.token, self.ok_token, permits = row[:3]
-        self._waiters, self._arrivals, self._vacated_at = row[3:6]
-        if row[6] is not None:
-            self._held[row[6]] = _lease(row[6:], self.token)
+        self.token, self.ok_token, self.done, self.done_until, permits = row[:5]
+        self._waiters, self._arrivals, self._vacated_at = row[5:8]
+        if row[8] is not None:
+            self._held[row[8]] = _lease(row[8:], self.token)
         if permits:
             for permit in work.execute(_PERMITS, (key,)):
                 self._held[permit[0]] = _lease(permit, permit[9])
@@ -188,6 +192,8 @@ class KeyRows:
                 self.key,
                 self.token,
                 self.ok_token,
+                self.done,
+                self.done_until,
                 len(self._permits),
                 self._waiters,
                 self._arrivals,

@@ -17,6 +17,8 @@ CREATE TABLE job_locks (
     worker      TEXT    NOT NULL DEFAULT '',
     client      TEXT,                        -- not NULL: a claim, which this client may confirm
     ok_token    INTEGER NOT NULL DEFAULT 0,  -- the last run that ended well
+    done        INTEGER NOT NULL DEFAULT 0,  -- the newest occurrence whose run ended well,
+    done_until  INTEGER NOT NULL DEFAULT 0,  -- and until when that is remembered
     permits     INTEGER NOT NULL DEFAULT 0,
     waiters     INTEGER NOT NULL DEFAULT 0,
     arrivals    INTEGER NOT NULL DEFAULT 0,  -- the last arrival number given

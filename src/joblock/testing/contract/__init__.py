@@ -42,6 +42,7 @@ from joblock.testing.contract.holding import Holding  # noqa: E402
 from joblock.testing.contract.joining import Joining  # noqa: E402
 from joblock.testing.contract.names import Names  # noqa: E402
 from joblock.testing.contract.notices import Notices  # noqa: E402
+from joblock.testing.contract.occurrences import Occurrences  # noqa: E402
 from joblock.testing.contract.queueing import Queue  # noqa: E402
 from joblock.testing.contract.reading import Reading  # noqa: E402
 from joblock.testing.contract.table import Table  # noqa: E402
@@ -62,6 +63,7 @@ class StoreContract(
     Claims,
     Checks,
     Joining,
+    Occurrences,
     Notices,
     Reading,
     Names,

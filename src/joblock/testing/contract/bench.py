@@ -21,6 +21,7 @@ from joblock.store.ops import (
     AcquireReply,
     Busy,
     Check,
+    Done,
     Force,
     Granted,
     Holders,
@@ -58,6 +59,7 @@ class Terms(TypedDict, total=False):
     at_least: int
     extend_only: bool
     worker: str
+    occurrence: int | None
 
 
 class Contract:
@@ -268,9 +270,17 @@ class Key:
         renewal = Renewal(self.name, holder, token, ttl)
         return self.driver.call(Refresh((renewal,), extend_only)).renewed[0]
 
-    def release(self, holder: str, *, token: int = 0, grace: int = 0, ok: bool = False) -> bool:
+    def release(
+        self,
+        holder: str,
+        *,
+        token: int = 0,
+        grace: int = 0,
+        ok: bool = False,
+        done: Done | None = None,
+    ) -> bool:
         """Release; whether it was the holder's."""
-        return self.driver.call(Release(self.name, holder, token, grace, ok)).freed
+        return self.driver.call(Release(self.name, holder, token, grace, ok, done=done)).freed
 
     def leave(self, holder: str) -> bool:
         """Leave the queue, and whatever was granted."""
