@@ -1,0 +1,74 @@
+"""Leaves the store as it was: the keys of a run, and what the tables remember of them.
+
+Nothing else uses these keys, whose prefix is drawn for the run, so their rows can go at once, and
+not only when the store would purge them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from importlib import import_module
+from typing import Any
+
+from joblock import JobLocks
+from joblock.verify.operations import KEYS
+
+_ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
+
+
+def sweep(url: str, prefix: str, clients: Iterable[str]) -> None:
+    """Break what is left of the run's leases, then delete its rows."""
+    with JobLocks(url, prefix=prefix, label="joblock verify") as locks:
+        for key in KEYS:
+            locks.model.delete(key, why="the end of joblock verify")
+        scheme = locks.store.url.partition(":")[0]
+        if scheme == "sqlite":
+            _sweep_sqlite(locks.store, prefix, list(clients))
+        elif scheme in {"postgresql", "postgres"}:
+            _sweep_postgres(url, prefix)
+        elif scheme in {"redis", "rediss", "valkey", "valkeys"}:
+            _sweep_redis(url, prefix)
+
+
+def _sweep_sqlite(store: Any, prefix: str, clients: list[str]) -> None:
+    with closing(sqlite3.connect(store.file.path, timeout=10)) as data, data:
+        for table in ("job_locks", "permits", "waiters"):
+            data.execute(
+                f"DELETE FROM {table} WHERE substr(key, 1, ?) = ?",  # noqa: S608 - names of ours
+                (len(prefix), prefix),
+            )
+        data.executemany("DELETE FROM presence WHERE client = ?", [(name,) for name in clients])
+
+
+def _sweep_postgres(url: str, prefix: str) -> None:
+    import psycopg
+
+    from joblock.stores.postgres.connect import read_url
+    from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
+
+    read = read_url(url)
+    schema = quoted(read.schema or DEFAULT_SCHEMA)
+    with psycopg.connect(read.conninfo) as connection:
+        for table in ("permits", "waiters", "presence"):
+            _delete(connection, f"{schema}.job_lock_{table}", prefix)
+        _delete(connection, f"{schema}.job_locks", prefix)
+
+
+def _delete(connection: Any, table: str, prefix: str) -> None:
+    statement = f"delete from {table} where starts_with(key, %s)"  # noqa: S608 - names of ours
+    connection.execute(statement.encode(), (prefix,))
+
+
+def _sweep_redis(url: str, prefix: str) -> None:
+    """Where redis-py is there; without it the server lets them go by itself in some minutes."""
+    try:
+        redis: Any = import_module("redis")
+    except ImportError:
+        return
+    client = redis.Redis.from_url(url.replace("valkey", "redis", 1))
+    with client:
+        pattern = f"joblock:*{{.{prefix.translate(_ESCAPED)}*"
+        for name in client.scan_iter(pattern, count=1000):
+            client.delete(name)
