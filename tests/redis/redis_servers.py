@@ -123,16 +123,20 @@ class Server:
 class Cluster:
     """Three nodes, each in charge of a third of the slots, with as many replicas each as wanted."""
 
-    def __init__(self, program: str, folder: Path, replicas: int = 0) -> None:
+    def __init__(
+        self, program: str, folder: Path, replicas: int = 0, tls: list[str] | None = None
+    ) -> None:
         ports = [free_port() for _ in range(3 * (1 + replicas))]
+        self.tls_ports = [free_port() for _ in ports] if tls else [0] * len(ports)
         self.nodes = [
             Server(
                 program,
                 folder / str(port),
                 *("--cluster-enabled", "yes", "--cluster-node-timeout", "2000"),
+                *(("--tls-port", str(tls_port), "--tls-cluster", "yes", *tls) if tls else ()),
                 port=port,
             )
-            for port in ports
+            for port, tls_port in zip(ports, self.tls_ports, strict=True)
         ]
         subprocess.run(
             [
