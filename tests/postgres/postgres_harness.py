@@ -51,6 +51,8 @@ class TurnedHarness(ManualHarness):
     Steps of the wall clock are a worker's here: those of the server's own would move expiry.
     """
 
+    many = 1_000
+
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._url = server.url

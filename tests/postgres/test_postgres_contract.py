@@ -7,9 +7,6 @@ from postgres_harness import AsyncpgHarness, PostgresHarness, TurnedHarness
 
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
-from joblock.testing.clients.locking import Locking
-from joblock.testing.clients.losing import Losing
-from joblock.testing.clients.running import Running
 from joblock.testing.contract.claims import Claims
 from joblock.testing.contract.drivers import Drivers
 from joblock.testing.contract.notices import Notices
@@ -63,12 +60,3 @@ class TestAsyncpgPoolBehindPgBouncer(Table, Drivers, Threads):
     @pytest.fixture
     def harness(self, bouncer, pg):
         return AsyncpgHarness(bouncer.url, listen_url=pg.url)
-
-
-class TestClientsOnPostgres(Running, Locking, Losing):
-    # To take that many one by one is longer than its patience on a busy machine.
-    test_ten_thousand_leases_are_renewed_in_batches_by_one_thread = None
-
-    @pytest.fixture
-    def harness(self, pg):
-        return TurnedHarness(pg)

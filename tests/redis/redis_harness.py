@@ -41,6 +41,8 @@ class RedisHarness(StoreHarness):
 class TurnedHarness(ManualHarness):
     """Real servers that run the real scripts, but read the time from a value set by the test."""
 
+    many = 1_000
+
     def __init__(self, server: Server, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self._url = server.url

@@ -8,9 +8,6 @@ from redis_harness import RedisHarness, TurnedHarness
 from joblock.store.ops import Purge
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
-from joblock.testing.clients.locking import Locking
-from joblock.testing.clients.losing import Losing
-from joblock.testing.clients.running import Running
 from joblock.testing.contract.checks import Checks
 from joblock.testing.contract.claims import Claims
 from joblock.testing.contract.drivers import Drivers
@@ -92,12 +89,3 @@ class TestCluster(Holding, Queue, Checks, Reading, Names, Drivers):
     @pytest.fixture
     def harness(self, cluster):
         return RedisHarness(cluster.url)
-
-
-class TestClientsByTheHour(Running, Locking, Losing):
-    # To take that many one by one is longer than its patience on a busy machine.
-    test_ten_thousand_leases_are_renewed_in_batches_by_one_thread = None
-
-    @pytest.fixture
-    def harness(self, redis_server, monkeypatch):
-        return TurnedHarness(redis_server, monkeypatch)

@@ -97,6 +97,8 @@ class PostedStore(SqliteStore):
 
 
 class SqliteHarness(ManualHarness):
+    many = 2_500  # more than two transactions' worth of renewals
+
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._mail = Mail()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 from sqlite_harness import SqliteHarness
 
-from joblock.testing.clients.locking import Locking
-from joblock.testing.clients.losing import Losing
-from joblock.testing.clients.running import Running
-from joblock.testing.clients.waiting import Waiting
+from joblock.testing.clients import ClientContract
+from joblock.testing.clients.jobs import Jobs
+from joblock.testing.clients.several import Several
 
 
-class TestClientsOnSqlite(Running, Locking, Losing, Waiting):
+class TestClientsOnSqlite(ClientContract):
+    @pytest.fixture
+    def harness(self, tmp_path):
+        return SqliteHarness(tmp_path)
+
+
+class TestJobsOnSqlite(Jobs, Several):
     @pytest.fixture
     def harness(self, tmp_path):
         return SqliteHarness(tmp_path)

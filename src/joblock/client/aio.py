@@ -7,9 +7,9 @@ same keeper thread, so a computation that blocks the loop does not cost the leas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
 
 from joblock.client import current
 from joblock.client.base import BaseClient
@@ -56,16 +56,28 @@ class _TaskWaker:
     """Tasks wait on asyncio.Event; each event loop has its own driver."""
 
     def __init__(self) -> None:
-        self.drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncDriver] = (
-            WeakKeyDictionary()
-        )
+        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     owner = staticmethod(asyncio.current_task)
 
+    def driver(self, hub: Hub) -> AsyncDriver:
+        """That of the running event loop, made at its first use there."""
+        loop = _running_loop()
+        line = self._lines.get(loop)
+        if line is None:
+            for other in tuple(self._lines):
+                if other.is_closed():  # without a word: see _Line
+                    self._lines.pop(other, None)
+            line = self._lines[loop] = _Line(hub.store.async_driver(), self._lines, loop)
+        return line.driver
+
+    def hang_up(self) -> _Line | None:
+        """Forget the running loop's, which is to be closed."""
+        return self._lines.pop(_running_loop(), None)
+
     def forked(self) -> Any:
-        drivers, self.drivers = self.drivers, WeakKeyDictionary()
-        # With their loops, which would take them along when they go.
-        return dict(drivers)
+        lines, self._lines = self._lines, {}
+        return lines
 
     def event(self) -> _LoopEvent:
         return _LoopEvent()
@@ -82,11 +94,49 @@ class _TaskWaker:
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
         loop = asyncio._get_running_loop()  # noqa: SLF001
-        driver = self.drivers.get(loop) if loop is not None else None
-        if driver is None:
+        line = self._lines.get(loop) if loop is not None else None
+        if line is None:
             then()
         else:
-            driver.settled(holder, then)
+            line.driver.settled(holder, then)
+
+
+class _Line:
+    """The driver of one event loop, closed with it.
+
+    A loop that ends (`asyncio.run`) closes the asynchronous generators begun in it, and waits for
+    them: the one way to have something done then. So what is still on its way for tasks that were
+    cancelled arrives, and can be undone, and no connection is left open.
+    """
+
+    def __init__(
+        self,
+        driver: AsyncDriver,
+        lines: dict[asyncio.AbstractEventLoop, _Line],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.driver = driver
+        self._ending = _until_closed(driver, lines, loop)
+        with suppress(StopIteration):
+            self._ending.__anext__().send(None)
+
+    async def close(self) -> None:
+        """Give back what belongs to the loop."""
+        await self._ending.aclose()
+
+
+async def _until_closed(
+    driver: AsyncDriver,
+    lines: dict[asyncio.AbstractEventLoop, _Line],
+    loop: asyncio.AbstractEventLoop,
+) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        line = lines.get(loop)
+        if line is not None and line.driver is driver:
+            del lines[loop]
+        await driver.aclose()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -99,22 +149,13 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _driver(hub: Hub) -> AsyncDriver:
-    loop = _running_loop()
-    drivers = cast("_TaskWaker", hub.waker).drivers
-    driver = drivers.get(loop)
-    if driver is None:
-        driver = drivers[loop] = hub.store.async_driver()
-    return driver
-
-
 async def _drive(hub: Hub, flow: Flow[T]) -> T:
     """Do what the flow asks, one step after the other, until it ends."""
     reply: Any = None
     # Not a plain variable: an exception that goes out through this frame would keep it alive, and
     # with it whatever was acquired.
     thrown: list[BaseException] = []
-    call = cast("Callable[[Any], Awaitable[Any]]", _driver(hub).call)
+    call = cast("Callable[[Any], Awaitable[Any]]", cast("_TaskWaker", hub.waker).driver(hub).call)
     while True:
         try:
             step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
@@ -598,10 +639,10 @@ class AsyncJobLocks(BaseClient):
 
     async def close(self) -> None:
         """Release what is held, as far as possible in five seconds, and close the store."""
-        driver = cast("_TaskWaker", self._hub.waker).drivers.pop(_running_loop(), None)
+        line = cast("_TaskWaker", self._hub.waker).hang_up()
         await asyncio.to_thread(self._hub.close)
-        if driver is not None:
-            await driver.aclose()
+        if line is not None:
+            await line.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -262,8 +262,7 @@ class Hub:
 
     def watch(self, key: str, remaining: int) -> None:
         """A waiter of that key was queued; what is in its way lapses in ``remaining`` ms."""
-        if self._subscription is None:
-            self._listen()
+        self._listen()
         delay = min(remaining + 1, CHECK_MS) / 1000 if remaining else 0.0
         # While no notice can arrive, only checks tell of a release: they begin at once.
         self.keeper.check_in(key, delay if self.listening else min(delay, POLL_FIRST))
@@ -298,15 +297,20 @@ class Hub:
                 self.seats.pop(place, None)
         return everybody
 
-    def stop_listening(self) -> None:
-        """Nobody has waited for a while: give the connection back."""
+    def stop_listening(self, *, if_unused: bool = False) -> None:
+        """Give the listening connection back, unless somebody waits (again) by now."""
         with self.lock:
+            # A waiter is seated before it looks for a connection, under this same lock: either it
+            # is seen here, or it finds none and opens one.
+            if if_unused and self.seats:
+                return
             subscription, self._subscription = self._subscription, None
             if subscription is not None:
                 # Closed before another can be made: in the store both go by the client's name.
                 subscription.close()
 
     def _listen(self) -> None:
+        # Always under the lock: see stop_listening.
         with self.lock:
             if self._subscription is None:
                 self._subscription = self.store.subscribe(

@@ -188,7 +188,7 @@ class Keeper:
         if hand is not None:
             hand.end()
         if not self._stopping:
-            self._hub.stop_listening()
+            self._hub.stop_listening(if_unused=True)
         return True
 
     def _round(self) -> bool:
@@ -356,7 +356,7 @@ class Keeper:
         if self._hub.seats:
             self._quiet_at = now + IDLE
         elif now >= self._quiet_at:
-            self._hub.stop_listening()
+            self._hub.stop_listening(if_unused=True)
 
     def _purge(self) -> None:
         now = self._hub.clock.monotonic()

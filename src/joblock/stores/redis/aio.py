@@ -68,6 +68,13 @@ class AsyncConnection(asyncio.Protocol):
                 return
         then()
 
+    async def answered(self) -> None:
+        """Return once nothing that was asked so far is on its way, answered or not."""
+        if self._asked:
+            over = self._loop.create_future()
+            self._settling.setdefault(self._asked[-1][0], []).append(lambda: _settle(over))
+            await over
+
     def close(self, error: Exception | None = None) -> None:
         """Give the connection up, whatever is on its way."""
         if not self.closed:
@@ -116,7 +123,7 @@ class AsyncConnection(asyncio.Protocol):
         future = self._asked.popleft()[0]
         if not future.done():
             future.set_result(reply)
-        elif self._settling:
+        if self._settling:
             for then in self._settling.pop(future, ()):
                 then()
 
@@ -205,6 +212,8 @@ class AsyncDriver:
             await asyncio.wait(list(self._opening.values()))
         opened, self._open = self._open, {}
         for connection in opened.values():
+            # What undoes a cancelled request goes another way, and must not come before it.
+            await connection.answered()
             connection.close()
         # The loop closes their sockets in its next turn.
         await asyncio.sleep(0)
@@ -275,6 +284,11 @@ class AsyncDriver:
             _close(connection)
             raise
         return connection
+
+
+def _settle(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _close(connection: AsyncConnection) -> None:

@@ -254,6 +254,13 @@ class Stage:
             pytest.skip(f"needs {seconds} s of the store's time to pass")
         self.harness.elapse(seconds)
 
+    def elapse_until(self, fact: Callable[[], bool]) -> None:
+        """Let time pass, a moment at a time, until something has come about."""
+        end = time.monotonic() + PATIENCE
+        while not fact():
+            assert time.monotonic() < end, "it should have come about by now"
+            self.elapse(0.05)
+
     def _turn(self, clock: ManualClock, seconds: float) -> None:
         """Turn the clock in steps so small that whatever is due on the way is done in good time."""
         self.settle()
@@ -494,7 +501,8 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """Stop the loop, then close it."""
+        """Stop the loop, then close it, as `asyncio.run` does."""
+        self.run(self.loop.shutdown_asyncgens())
         self.run(self.loop.shutdown_default_executor())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)

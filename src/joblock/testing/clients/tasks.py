@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from joblock.client.current import current, require
 from joblock.client.sync import JobLocks
 from joblock.store.ops import Acquire, Release
+from joblock.testing.clients.cancelling import everywhere
 from joblock.testing.clients.stage import (
     PATIENCE,
     Client,
@@ -276,13 +277,16 @@ class Tasks(ClientScenarios):
     def test_a_cancellation_from_outside_stays_one_and_the_key_is_free(
         self, stage: Stage, locks: Client
     ) -> None:
+        started = asyncio.Event()
+
         async def body() -> None:
             async with locks.lock(stage.key, stage.ttl):
+                started.set()
                 await asyncio.sleep(FOREVER)
 
         async def play() -> None:
             task = asyncio.create_task(body())
-            await self._until(lambda: len(stage.holders()) == 1)
+            await started.wait()
             task.cancel("from outside")
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
@@ -733,13 +737,16 @@ class Tasks(ClientScenarios):
 
     # Cancelled at every point of its way.
 
+    @pytest.mark.parametrize("way", ["handle", "block", "run", "job"])
+    @pytest.mark.parametrize("passes", [0, 2])
     def test_an_acquisition_cancelled_at_any_await_leaves_nothing(
-        self, stage: Stage, locks: Client
+        self, stage: Stage, locks: Client, others: Client, way: str, passes: int
     ) -> None:
-        stage.faults(locks).suspend(2)
+        """With the store's own driver, and with one that is slow in every direction."""
+        stage.faults(locks).suspend(passes)
 
-        async def acquire() -> None:
-            lease = await locks.acquire(stage.key, stage.ttl)
+        async def handle() -> None:
+            lease = await locks.acquire(stage.key, stage.ttl, wait=True)
             await lease.release()
 
         async def block() -> None:
@@ -749,62 +756,76 @@ class Tasks(ClientScenarios):
         async def run() -> None:
             await locks.run_with_lock(stage.key, stage.ttl, nothing)
 
-        for way in (acquire, block, run):
-            stage.play(self._cancel_everywhere(stage, way))
+        async def job() -> None:
+            await locks.job(name=stage.key, ttl=stage.ttl)(nothing)()
 
+        ways = {"handle": handle, "block": block, "run": run, "job": job}
+
+        async def play() -> None:
+            for cancellation in everywhere():
+                await cancellation.of(ways[way]())
+                await self._passed_on(stage, others)
+            await self._all_is_free(stage, locks)
+
+        stage.play(play())
+
+    @pytest.mark.parametrize("passes", [0, 2])
     def test_a_wait_cancelled_at_any_await_leaves_nothing_and_passes_the_key_on(
-        self, stage: Stage, locks: Client, others: Client
+        self, stage: Stage, locks: Client, others: Client, passes: int
     ) -> None:
-        stage.faults(others).suspend(2)
+        stage.faults(others).suspend(passes)
         lock = others.lock(stage.key, stage.ttl)
 
         async def wait() -> None:
             async with lock:
                 await asyncio.sleep(0)
 
+        async def release_once_somebody_waits(held: Any, over: asyncio.Event) -> None:
+            await self._until(lambda: over.is_set() or bool(stage.queue()))
+            await held.release()
+
         async def play() -> None:
-            for passes in range(80):
-                held = await locks.acquire(stage.key, stage.ttl)
-                task = asyncio.create_task(wait())
-                releasing: asyncio.Task[Any] | None = None
-                for at in range(passes):
-                    if at == 12:
-                        releasing = asyncio.create_task(held.release())
-                    await asyncio.sleep(0)
-                finished = task.done()
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-                await (releasing or held.release())
-                await self._until(lambda: not stage.holders() and not stage.queue())
-                if finished:
-                    return
-            pytest.fail("the way should have ended by now")
+            for cancellation in everywhere():
+                async with asyncio.timeout(PATIENCE):
+                    held = await locks.acquire(stage.key, stage.ttl, wait=True)
+                over = asyncio.Event()
+                releasing = asyncio.create_task(release_once_somebody_waits(held, over))
+                await cancellation.of(wait())
+                over.set()
+                await releasing
+            await self._passed_on(stage, locks)
+            await self._all_is_free(stage, others)
 
         stage.play(play())
 
+    @pytest.mark.parametrize("passes", [0, 2])
     def test_a_timed_wait_cancelled_at_any_await_of_its_end_leaves_nothing(
-        self, stage: Stage, locks: Client, others: Client
+        self, stage: Stage, locks: Client, others: Client, passes: int
     ) -> None:
         clock = stage.manual
-        stage.faults(others).suspend(2)
+        stage.faults(others).suspend(passes)
+
+        async def wait() -> None:
+            assert await others.acquire(stage.key, 30, wait=0.5) is None
+
+        async def pass_time() -> None:
+            # Again and again: a keeper that awaits an answer sleeps too.
+            while True:
+                await clock.await_sleepers(1)
+                clock.advance(0.5)
+                await asyncio.sleep(0)
 
         async def play() -> None:
-            async with locks.lock(stage.key, 60):
-                for passes in range(60):
-                    task = asyncio.create_task(others.acquire(stage.key, 30, wait=0.5))
-                    await clock.await_sleepers(1)
-                    clock.advance(0.5)
-                    for _ in range(passes):
-                        await asyncio.sleep(0)
-                    finished = task.done()
-                    task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await task
-                    await self._until(lambda: not stage.queue())
-                    if finished:
-                        return
-                pytest.fail("the way should have ended by now")
+            lease = await locks.acquire(stage.key, 60)
+            for cancellation in everywhere():
+                passing = asyncio.create_task(pass_time())
+                await cancellation.of(wait())
+                passing.cancel()
+                await asyncio.wait([passing])
+                await self._until(lambda: not stage.queue())
+            assert lease.held
+            await lease.release()
+            await self._all_is_free(stage, others)
 
         stage.play(play())
 
@@ -870,20 +891,16 @@ class Tasks(ClientScenarios):
 
     # Helpers.
 
-    async def _cancel_everywhere(
-        self, stage: Stage, way: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        for passes in range(200):
-            task = asyncio.create_task(way())
-            await self._pass(passes)
-            finished = task.done()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            await self._until(lambda: not stage.leases() and not stage.queue())
-            if finished:
-                return
-        pytest.fail("the way should have ended by now")
+    async def _passed_on(self, stage: Stage, client: Client) -> None:
+        """The key is to be had: whatever has or awaits it is on its way out."""
+        async with asyncio.timeout(PATIENCE):
+            lease = await client.acquire(stage.key, stage.ttl, wait=True)
+        await lease.release()
+
+    async def _all_is_free(self, stage: Stage, client: Client) -> None:
+        """Nobody has the key or waits for it, and nothing of that client is on its way there."""
+        await client.close()
+        await self._until(lambda: not stage.holders() and not stage.queue())
 
     def _lose(self, stage: Stage, *keys: str) -> asyncio.Future[None]:
         """Break the leases of these keys; their holders are told a little later."""

@@ -563,8 +563,7 @@ class Waiting(ClientScenarios):
         stage.faults(others).lose_reply(Acquire)
         a.do(held.release)
         stage.until_sent(others, 2, Acquire)
-        stage.until_asleep(1)
-        stage.elapse(0.5)
+        stage.elapse_until(waiting.done)
         lease = waiting.result(PATIENCE)
         assert stage.holders() == [lease.holder]
         b.do(lease.release)

@@ -15,12 +15,14 @@ class StoreHarness(ABC):
 
     One harness serves one test. ``slack`` is how many milliseconds more than asked may go by
     between two steps of a test on a busy machine; ``longest`` is the longest a test may sleep at
-    one go, in seconds (tests that need more are skipped, and say so).
+    one go, in seconds (tests that need more are skipped, and say so). ``many`` is how many leases
+    are taken where the number is the subject: one by one, which a server makes long.
     """
 
     clock: Clock = SYSTEM_CLOCK
     slack = 2_000
     longest = 60.0
+    many = 10_000
 
     @abstractmethod
     def make_store(self) -> Store:

@@ -1,0 +1,22 @@
+"""Both clients keep their promises, on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from postgres_harness import TurnedHarness
+
+from joblock.testing.clients import ClientContract
+from joblock.testing.clients.jobs import Jobs
+from joblock.testing.clients.several import Several
+
+
+class TestClientsOnPostgres(ClientContract):
+    @pytest.fixture
+    def harness(self, pg):
+        return TurnedHarness(pg)
+
+
+class TestJobsOnPostgres(Jobs, Several):
+    @pytest.fixture
+    def harness(self, pg):
+        return TurnedHarness(pg)
