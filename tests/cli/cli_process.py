@@ -46,6 +46,11 @@ class Running:
         """The next line of standard error."""
         return self._line(self.process.stderr)
 
+    def started(self) -> bool:
+        """Whether it has written anything yet; does not wait."""
+        stream = self.process.stdout
+        return bool(self._read.get(stream.fileno()) or select.select([stream], [], [], 0)[0])
+
     def expect(self, line: str) -> None:
         got = self.line()
         assert got == line, (got, self.process.poll())

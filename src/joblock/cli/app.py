@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import sys
+import signal
 from importlib import import_module
 from typing import Any
 
 import click
 
 from joblock import __version__
-from joblock.cli.exits import INTERNAL, UNAVAILABLE, USAGE, by_signal
-from joblock.cli.text import say, write_error
+from joblock.cli.exits import INTERNAL, UNAVAILABLE, UNWRITABLE, USAGE, by_signal
+from joblock.cli.output import (
+    Unwritable,
+    drop_the_rest,
+    guard_standard_output,
+    keep_standard_descriptors,
+)
+from joblock.cli.text import brief, say, write_error
 from joblock.values.errors import StoreError
 
 _COMMANDS = {
@@ -59,7 +66,8 @@ joblock peek nightly-prune
     context_settings={"help_option_names": ["-h", "--help"]},
     help=_HELP,
     invoke_without_command=True,
-    epilog="Exit codes: 64 bad usage, 69 the store cannot be reached; each command has its own.",
+    epilog="Exit codes: 64 bad usage, 69 the store cannot be reached, 73 standard output cannot be "
+    "written (141 if nobody reads it any more); each command has its own.",
 )
 @click.version_option(__version__, message="joblock %(version)s")
 @click.pass_context
@@ -72,9 +80,9 @@ def joblock(ctx: click.Context) -> None:
 
 def run(arguments: list[str]) -> int:
     """Do what the arguments say; the exit code."""
+    keep_standard_descriptors()
+    guard_standard_output()
     _write_warnings_to_stderr()
-    if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - if fd 1 is closed
-        sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
         return _code(joblock.main(arguments, prog_name="joblock", standalone_mode=False))
     except click.UsageError as error:
@@ -88,6 +96,8 @@ def run(arguments: list[str]) -> int:
     except StoreError as error:
         say(str(error))
         return UNAVAILABLE
+    except Unwritable as error:
+        return _not_written(error)
     except Exception:  # noqa: BLE001 - a fault of ours, and all that is known of it belongs in the report
         import traceback
 
@@ -99,8 +109,17 @@ def _code(returned: Any) -> int:
     return returned if isinstance(returned, int) else 0
 
 
+def _not_written(error: Unwritable) -> int:
+    drop_the_rest()
+    if error.number == errno.EPIPE:
+        # Whoever read it has seen enough, as `head` has: other programs end by this very signal.
+        return by_signal(signal.SIGPIPE)
+    say(f"standard output cannot be written: {error}")
+    return UNWRITABLE
+
+
 def _explain(error: click.UsageError) -> None:
-    say(error.format_message())
+    say(brief(error.format_message(), 600))
     if error.ctx is None:
         return
     usage = error.ctx.get_usage().replace("\n", " ")
@@ -117,7 +136,7 @@ class _OneLine(logging.Formatter):
             text += f": {record.exc_info[1]!r}"
         # What the library calls an argument is an option here.
         text = text.replace("max_duration=", "--max-duration")
-        return f"joblock: {' '.join(text.split())}"
+        return brief(f"joblock: {' '.join(text.split())}")
 
 
 def _write_warnings_to_stderr() -> None:

@@ -31,9 +31,11 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return None if value is None else _seconds(value)
 
 
-def wait(ctx: click.Context, param: click.Parameter, value: str) -> float | bool:
+def wait(ctx: click.Context, param: click.Parameter, value: str | None) -> float | bool | None:
     """Read a duration, ``forever`` (True), or 0 (False: not at all)."""
     del ctx, param
+    if value is None:
+        return None
     if value == "forever":
         return True
     return False if _number(value) == 0 else _seconds(value)

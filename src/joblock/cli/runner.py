@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
@@ -15,10 +17,14 @@ from joblock.cli.inbox import FORWARDED, Inbox
 from joblock.cli.options import open_locks
 from joblock.cli.terminal import Terminal, stop_here
 from joblock.cli.text import say, visible
-from joblock.values.errors import StoreError
+from joblock.client.current import current
+from joblock.protocol.request import SHARED_LIMIT
+from joblock.values.errors import LockLost, StoreError
 
 if TYPE_CHECKING:
+    from joblock.client.jobs import Job
     from joblock.client.sync import Lease
+    from joblock.protocol.job import Outcome
 
 _PATIENCE = 10.0
 """Seconds that the store is given to take the lease back, after an end in peace."""
@@ -31,67 +37,104 @@ _TELL_AFTER = 1.0
 
 
 class Plan(NamedTuple):
-    """What was asked for on the command line."""
+    """What was asked for on the command line; durations in seconds."""
 
     key: str
     command: list[str]
     ttl: float | None
     wait: float | bool
+    join: bool
+    limit: int | None
+    weight: int | None
+    shared: bool
     max_duration: float | None
+    grace: float | None
+    at_least: float | None
     otherwise: int
     kill_after: float
     quiet: bool
 
 
+class Failed(Exception):
+    """The command did not end well, so that its run counts for nobody who joined it."""
+
+
 class Runner:
-    """See the module; its parts are in the order of a run."""
+    """See the module; its parts are in the order of a run.
+
+    To the library a run is a job, called in a thread of its own. Its work is to hand the lease to
+    the main thread, and to wait until that says how the command ended.
+    """
 
     def __init__(self, plan: Plan, url: str | None) -> None:
-        _keep_standard_descriptors()
         self._plan = plan
         self._inbox = Inbox()
         self._clock = StoppableClock()
         self._named = bool(url or os.environ.get("JOBLOCK_URL") or os.environ.get(_URL_FILE))
+        if plan.quiet:
+            # Who wants no word knows that no store is named. A loss is told all the same.
+            logging.getLogger("joblock.store").setLevel(logging.ERROR)
         self._locks = open_locks(url, label=_label(plan.command), clock=self._clock)
+        self._job = self._make_job()
+        self._lease: Lease | None = None
+        self._ended = threading.Event()
+        self._code = 0
 
     def run(self) -> int:
         """Try or wait, run the command, give the lease back; the exit code."""
-        acquiring = Background(self._inbox, self._acquire)
-        stopped_by = self._wait_for(acquiring)
-        if not acquiring.finished:
-            return _leave(by_signal(stopped_by), "the store does not answer")
-        lease = _outcome(acquiring, stopped_by)
+        running = Background(self._inbox, self._call)
+        stopped_by = self._wait_for_lease(running)
         stopped_by = stopped_by or _first_stop(self._inbox.wait(0))
         if stopped_by:
+            code = self._end(running, by_signal(stopped_by), _HASTE)
             name = signal.Signals(stopped_by).name
             say(f"{name} ended the wait for {visible(self._plan.key)}")
-            return self._end(lease, by_signal(stopped_by), _HASTE)
-        if lease is None:
-            self._say_who_has_it()
-            return self._end(None, self._plan.otherwise)
-        return self._end(lease, self._run_under(lease))
+            return code
+        if self._lease is not None:
+            return self._end(running, self._run_under(self._lease))
+        return self._not_run(running.result())
 
-    # Acquiring.
+    # In the thread of the job.
 
-    def _acquire(self) -> Lease | None:
-        self._clock.stop_me()
+    def _make_job(self) -> Job[[], None]:
         plan = self._plan
         try:
-            return self._locks.acquire(
-                plan.key, plan.ttl, plan.wait, max_duration=plan.max_duration
-            )
+            return self._locks.job(
+                name=plan.key,
+                wait=plan.wait,
+                join=plan.join,
+                in_grace="wait" if plan.wait and not plan.join else "skip",
+                ttl=plan.ttl,
+                max_duration=plan.max_duration,
+                grace_period=plan.grace,
+                at_least=plan.at_least,
+                limit=SHARED_LIMIT if plan.shared else plan.limit,
+                weight=plan.weight,
+            )(self._work)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
 
-    def _wait_for(self, acquiring: Background[Lease | None]) -> int:
-        """Until it has ended or a signal has ended it; that signal, or 0."""
+    def _call(self) -> Outcome:
+        self._clock.stop_me()
+        return self._job.run()
+
+    def _work(self) -> None:
+        self._lease = cast("Lease", current())
+        self._inbox.poke()
+        self._ended.wait()
+        if self._code:
+            raise Failed
+
+    # Acquiring.
+
+    def _wait_for_lease(self, running: Background[Outcome]) -> int:
+        """Until it is had or is not to be had, or a signal ends that; the signal, or 0."""
         to_tell = bool(self._plan.wait) and not self._plan.quiet and os.isatty(2)
-        while not acquiring.finished:
+        while self._lease is None and not running.finished:
             came = self._inbox.wait(_TELL_AFTER if to_tell else None)
             stopped_by = _first_stop(came)
             if stopped_by:
                 self._clock.stop()
-                acquiring.finish(_HASTE)
                 return stopped_by
             if signal.SIGTSTP in came:
                 stop_here(signal.SIGTSTP, group=False)
@@ -100,12 +143,18 @@ class Runner:
                 Background(self._inbox, lambda: self._explain("waiting"))
         return 0
 
-    def _say_who_has_it(self) -> None:
-        if self._plan.quiet:
-            return
-        wait = self._plan.wait
-        waited = "not run" if wait is False or wait is True else f"not run after {wait:g} s"
-        Background(self._inbox, lambda: self._explain(waited)).finish(_PATIENCE)
+    def _not_run(self, outcome: Outcome) -> int:
+        joined = outcome.reason == "joined"
+        if joined and not self._plan.quiet:
+            say(
+                f"not run: the run of {visible(self._plan.key)} that was in progress ended well, "
+                "and counts for this one"
+            )
+        elif not self._plan.quiet:
+            wait = self._plan.wait
+            waited = "not run" if isinstance(wait, bool) else f"not run after {wait:g} s"
+            Background(self._inbox, lambda: self._explain(waited)).finish(_PATIENCE)
+        return self._close(0 if joined else self._plan.otherwise, _PATIENCE)
 
     def _explain(self, what: str) -> None:
         from joblock.cli.describe import in_the_way
@@ -162,30 +211,31 @@ class Runner:
 
     # The end.
 
-    def _end(self, lease: Lease | None, code: int, patience: float = _PATIENCE) -> int:
-        """Give back what there is, whatever signals come; the exit code."""
-
-        def give_back() -> bool:
-            kept = lease is None or lease.release()
-            self._locks.close()
-            return kept
-
-        ending = Background(self._inbox, give_back)
-        if not ending.finish(patience):
+    def _end(self, running: Background[Outcome], code: int, patience: float = _PATIENCE) -> int:
+        """Have the lease given back, or the wait for it, whatever signals come; the exit code."""
+        self._code = code
+        self._ended.set()
+        if not running.finish(patience):
             return _leave(code, "the store does not answer")
-        return code if ending.result() else LOST
+        try:
+            running.result()
+        except LockLost:
+            code = LOST
+        except Failed:
+            # A loss that only shows now is told by the code as well, whatever the command's was.
+            code = LOST if self._lease is not None and self._lease.hold.lost else code
+        except (Stopped, StoreError):
+            if self._lease is not None:
+                raise
+        return self._close(code, patience)
+
+    def _close(self, code: int, patience: float) -> int:
+        if not Background(self._inbox, self._locks.close).finish(patience):
+            return _leave(code, "the store does not answer")
+        return code
 
 
 _URL_FILE = "JOBLOCK_URL_FILE"
-
-
-def _outcome(acquiring: Background[Lease | None], stopped_by: int) -> Lease | None:
-    try:
-        return acquiring.result()
-    except (Stopped, StoreError):
-        if stopped_by:
-            return None  # whatever became of it is of no interest any more
-        raise
 
 
 def _first_stop(numbers: Iterable[int]) -> int:
@@ -202,13 +252,3 @@ def _label(command: list[str]) -> str:
     """What the lease is labelled with: the program. Its arguments may be secret."""
     name = command[0].rpartition("/")[2][:100]
     return "".join(character if character.isprintable() else "?" for character in name)
-
-
-def _keep_standard_descriptors() -> None:
-    """If one of the first three is closed, keep its number from the store's files.
-
-    The command finds it closed all the same.
-    """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 - standard error
-        pass
-    os.close(descriptor)

@@ -40,6 +40,14 @@ def _character(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
 
 
+def brief(text: str, longest: int = 2_000) -> str:
+    """``text`` without its middle, if it is longer: an argument may be as long as it likes."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]} ... ({len(text):,} characters) ... {text[-half:]}"
+
+
 def now() -> datetime:
     """This machine's time, to tell how long ago something was."""
     return datetime.now(UTC)
@@ -63,7 +71,7 @@ def span(duration: timedelta) -> str:
 
 def say(message: str) -> None:
     """A message to whoever started this, on standard error."""
-    write_error(f"joblock: {message}\n")
+    write_error("\n".join(map(brief, f"joblock: {message}".split("\n"))) + "\n")
 
 
 def write_error(text: str) -> None:
