@@ -406,8 +406,9 @@ class AsyncJobLocks(BaseClient):
         prefix: str | None = None,
         label: str = "",
         clock: Clock | None = None,
+        notifier: Any = None,
     ) -> None:
-        super().__init__(store, prefix, label, clock, _TaskWaker())
+        super().__init__(store, prefix, label, clock, notifier, _TaskWaker())
         self.model = AsyncJobLockModel(self._hub)
 
     async def run_with_lock(

@@ -24,23 +24,33 @@ class BaseClient:
     _for_tasks = False
 
     def __init__(
-        self, store: Any, prefix: str | None, label: str, clock: Clock | None, waker: Waker
+        self,
+        store: Any,
+        prefix: str | None,
+        label: str,
+        clock: Clock | None,
+        notifier: Any,
+        waker: Waker,
     ) -> None:
         # What can be refused without I/O is refused here; the rest waits for the first use, so
         # that a module may make a client while it is imported.
         opened = None
-        if isinstance(store, str) or (store is not None and not callable(store)):
-            opened = self._open(store)
+        if _is_plain(store) and (notifier is None or _is_plain(notifier)):
+            opened = self._open(store, notifier)
         self._given = store
         self._hub = Hub(
-            lambda: opened if opened is not None else self._open(store),
+            lambda: opened if opened is not None else self._open(store, notifier),
             prefix=os.environ.get("JOBLOCK_PREFIX", "") if prefix is None else prefix,
             label=label,
             clock=SYSTEM_CLOCK if clock is None else clock,
             waker=waker,
         )
 
-    def _open(self, given: Any) -> Store:
+    def _open(self, given: Any, notifier: Any = None) -> Store:
+        if notifier is not None:
+            from joblock.stores.notified import notified
+
+            return notified(self._open(given), self._open(notifier))
         store = open_store(given)
         if not self._for_tasks and getattr(store, "tasks_only", False):
             raise TypeError(
@@ -70,3 +80,8 @@ class BaseClient:
     def __repr__(self) -> str:
         given = safe_url(self._given) if isinstance(self._given, str) else repr(self._given)
         return f"<{type(self).__name__} {given}>"
+
+
+def _is_plain(given: Any) -> bool:
+    """Whether it says by itself what it means; the environment and functions are asked later."""
+    return isinstance(given, str) or (given is not None and not callable(given))

@@ -298,7 +298,8 @@ class JobLocks(BaseClient):
 
     Without a store it is what ``JOBLOCK_URL`` or ``JOBLOCK_URL_FILE`` says, else a SQLite file of
     this user on this machine. ``prefix`` (or ``JOBLOCK_PREFIX``) is put before every key, ``label``
-    is shown to whoever asks who holds a lock. Constructing a client does no I/O.
+    is shown to whoever asks who holds a lock. ``notifier`` (a URL or client of Redis, Valkey or
+    PostgreSQL) wakes those who wait, instead of the store. Constructing a client does no I/O.
     """
 
     def __init__(
@@ -308,8 +309,9 @@ class JobLocks(BaseClient):
         prefix: str | None = None,
         label: str = "",
         clock: Clock | None = None,
+        notifier: Any = None,
     ) -> None:
-        super().__init__(store, prefix, label, clock, _WAKER)
+        super().__init__(store, prefix, label, clock, notifier, _WAKER)
         self.model = JobLockModel(self._hub)
 
     def run_with_lock(

@@ -7,7 +7,7 @@ meaning of each operation in plain Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, overload, runtime_checkable
 
 if TYPE_CHECKING:
@@ -173,6 +173,54 @@ class Guarding(Protocol):
 
     def guard(self, key: str, holder: str, token: int) -> Statement:
         """What gives a row if that exclusive lease is live, and keeps it so until the commit."""
+        ...
+
+
+ELSEWHERE = "!"
+"""What the name of a client begins with that is not notified by the store itself.
+
+Such a client is queued as one that does not listen, since the store cannot know whether it does.
+"""
+
+
+@runtime_checkable
+class Handing(Protocol):
+    """A store that lets somebody else notify clients."""
+
+    def hand_notices_to(self, post: Callable[[Sequence[Notice]], None]) -> None:
+        """From now on, hand over what is for clients `ELSEWHERE`, once it is committed.
+
+        ``post`` may be called from any thread and does not wait. The keys of these notices are
+        digests.
+        """
+        ...
+
+
+@runtime_checkable
+class Notifier(Protocol):
+    """What carries notices for other stores; see `Store.subscribe` for the hearing side."""
+
+    @property
+    def url(self) -> str:
+        """What it is called in messages."""
+        ...
+
+    def publish(self, notices: Sequence[Notice]) -> None:
+        """Send notices, whose keys are digests; raises StoreError."""
+        ...
+
+    def subscribe(
+        self, client: str, deliver: Deliver, connected: Callable[[], None]
+    ) -> Subscription:
+        """See `Store.subscribe`."""
+        ...
+
+    def after_fork(self) -> None:
+        """See `Store.after_fork`."""
+        ...
+
+    def close(self) -> None:
+        """See `Store.close`."""
         ...
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 from joblock.store import machine
-from joblock.store.contract import Abilities, Deliver
+from joblock.store.contract import ELSEWHERE, Abilities, Deliver, digest
 from joblock.store.machine import Lease, Now, Waiter
 from joblock.store.ops import (
     Acquire,
@@ -161,6 +161,7 @@ class _Room:
         self.clock = clock
         self.base = clock.wall() - clock.monotonic()
         self.listeners: dict[str, Deliver] = {}
+        self.elsewhere: Callable[[Sequence[Notice]], None] | None = None
         self.floor = 0
         self.clear()
         _Room.every.add(self)
@@ -207,6 +208,8 @@ class _Room:
             listener = self.listeners.get(notice.client)
             if listener is not None:
                 listener(notice)
+            elif self.elsewhere is not None and notice.client.startswith(ELSEWHERE):
+                self.elsewhere((notice._replace(key=digest(notice.key)),))
 
 
 def _fork() -> None:
@@ -253,6 +256,10 @@ class MemoryStore:
         subscription = MemorySubscription(self._room, client, deliver)
         connected()
         return subscription
+
+    def hand_notices_to(self, post: Callable[[Sequence[Notice]], None]) -> None:
+        """See `joblock.store.contract.Handing`."""
+        self._room.elsewhere = post
 
     def after_fork(self) -> None:
         """Nothing to abandon: the room was emptied when the process forked."""

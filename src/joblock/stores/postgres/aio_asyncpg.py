@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from joblock.stores.postgres.aio import Line
 from joblock.stores.postgres.asyncpg_place import errors
 from joblock.stores.postgres.faults import PATIENCE, PREPARED, Manner, Trouble
-from joblock.stores.postgres.listen import Ear
+from joblock.stores.postgres.listen import HERE, Ear
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -92,7 +92,8 @@ class AsyncpgLine(Line):
             # servers, unless they are in one transaction.
             async with connection.transaction(isolation="read_committed"):
                 text = await connection.fetchval(statement.text, *values)
-        return text or ""
+        text = text or ""
+        return text if statement.opened is None else statement.opened(text)
 
     async def _execute(self, script: str) -> str:
         return await self._connection.execute(script)
@@ -124,8 +125,8 @@ class AsyncpgEar(Ear):
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         connection = await self._connect()
         try:
-            pid = await connection.fetchval("select pg_backend_pid()", timeout=PATIENCE)
-            if self._is_deaf(pid, connection.get_server_pid()):
+            pid, where = await connection.fetchrow(HERE, timeout=PATIENCE)
+            if await asyncio.to_thread(self._is_deaf, pid, connection.get_server_pid(), where):
                 return False
 
             def ended(_connection: Any) -> None:

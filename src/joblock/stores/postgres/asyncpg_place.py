@@ -55,11 +55,11 @@ class AsyncpgPlace:
 
         return AsyncDriver(open_line, statements, manner, schema)
 
-    def ear(self, channel: str, hearing: Hearing, *, trusted: bool) -> AsyncpgEar:
+    def ear(self, channel: str, hearing: Hearing, where: Callable[[], str] | None) -> AsyncpgEar:
         """An ear for that channel."""
         from joblock.stores.postgres.aio_asyncpg import AsyncpgEar
 
-        return AsyncpgEar(lambda: self._opened(prepared=False), channel, hearing, trusted=trusted)
+        return AsyncpgEar(lambda: self._opened(prepared=False), channel, hearing, where)
 
     def elsewhere(self, url: str) -> AsyncpgPlace:
         """Another way to the same database."""

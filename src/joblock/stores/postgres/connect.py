@@ -57,11 +57,11 @@ class Place(NamedTuple):
 
         return AsyncDriver(open_line, statements, manner, schema)
 
-    def ear(self, channel: str, hearing: Hearing, *, trusted: bool) -> Ear:
+    def ear(self, channel: str, hearing: Hearing, where: Callable[[], str] | None) -> Ear:
         """An ear for that channel."""
         from joblock.stores.postgres.listen import Ear
 
-        return Ear(self.connect, channel, hearing, trusted=trusted)
+        return Ear(self.connect, channel, hearing, where)
 
     def elsewhere(self, url: str) -> Place:
         """Another way to the same database."""

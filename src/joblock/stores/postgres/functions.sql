@@ -261,11 +261,18 @@ begin
     end loop;
 end $$;
 
--- Notify a client, on its own channel. The key itself is never sent.
+-- Notify a client, on its own channel. The key itself is never sent. For one that is notified by
+-- others the notice is laid aside until the end of the transaction, for joblock_1_told.
 create or replace function {schema}.joblock_1_tell(c text, mark text, h text, after integer)
 returns void language plpgsql volatile as $$
 begin
-    perform pg_notify('joblock:' || c, after || ' ' || mark || ' ' || h);
+    if left(c, 1) = '!' then
+        perform set_config('joblock.told',
+            coalesce(current_setting('joblock.told', true), '') || ','
+            || json_build_array(c, mark, h, after), true);
+    else
+        perform pg_notify('joblock:' || c, after || ' ' || mark || ' ' || h);
+    end if;
 end $$;
 
 create or replace function {schema}.joblock_1_tell_everyone(k text) returns void
@@ -952,4 +959,11 @@ begin
         select q.key, q.client from {schema}.job_lock_presence q where q.until + idle <= t
         limit 1000 for update skip locked);
     return deleted::text;
+end $$;
+
+-- The reply of one of the functions above, and the notices that it laid aside, as a JSON list.
+create or replace function {schema}.joblock_1_told(reply text) returns text
+language plpgsql volatile set search_path = pg_catalog as $$
+begin
+    return '[' || to_json(reply) || coalesce(current_setting('joblock.told', true), '') || ']';
 end $$;

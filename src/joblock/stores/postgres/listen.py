@@ -2,7 +2,8 @@
 
 It reconnects by itself. Behind a pooler LISTEN is lost on the server connection that happened to
 run it; the process id that the server reports then differs from the one that the connection was
-told, so the ear knows that it would be deaf, and the client polls.
+told, so the ear knows that it would be deaf, and the client polls. So it does where the ear goes
+another way than the store (``where`` says which database that one has) and ends up elsewhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, NamedTuple
 
 from joblock.store.contract import Deliver
 from joblock.store.ops import Notice
+from joblock.stores.postgres.statements import WHERE
 from joblock.values.log import logger
 
+HERE = f"select pg_backend_pid(), {WHERE}"
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
@@ -41,13 +44,17 @@ class Ear:
     """See `joblock.store.contract.Subscription`."""
 
     def __init__(
-        self, connect: Callable[[], Any], channel: str, hearing: Hearing, *, trusted: bool
+        self,
+        connect: Callable[[], Any],
+        channel: str,
+        hearing: Hearing,
+        where: Callable[[], str] | None,
     ) -> None:
         self.listening = False
         self._connect = connect
         self._channel = channel
         self._hearing = hearing
-        self._trusted = trusted
+        self._where = where
         self._closing = False
         self._connection: Any = None
         self._wake_read, self._wake_write = os.pipe()
@@ -98,8 +105,8 @@ class Ear:
         """Hear until the connection breaks or the ear is closed; False if it would be deaf."""
         connection = self._connection = self._connect()
         try:
-            row = connection.execute("select pg_backend_pid()").fetchone()
-            if self._is_deaf(row[0], connection.pgconn.backend_pid):
+            pid, where = connection.execute(HERE).fetchone()
+            if self._is_deaf(pid, connection.pgconn.backend_pid, where):
                 return False
             connection.execute(f'LISTEN "{self._channel}"')
             self.listening = True
@@ -111,14 +118,20 @@ class Ear:
             connection.close()
         return True
 
-    def _is_deaf(self, pid: int, told: int) -> bool:
-        deaf = not self._trusted and pid != told
-        if deaf:
+    def _is_deaf(self, pid: int, told: int, where: str) -> bool:
+        if self._where is not None and self._where() != where:
+            logger("wait").warning(
+                "what is to carry the notices (listen_url= or notifier=) leads to another database "
+                "than the store: waiters poll"
+            )
+            return True
+        if pid != told:
             logger("wait").info(
                 "connected through a pooler, which cannot carry notices: waiters poll; give "
-                "listen_url= with a direct URL, or a notifier=, to have them woken"
+                "listen_url= or notifier= with a direct URL to have them woken"
             )
-        return deaf
+            return True
+        return False
 
     def _hear(self, pg: Any) -> None:
         poll = select.poll()

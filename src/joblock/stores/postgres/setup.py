@@ -37,7 +37,7 @@ BEGIN
                 'know: upgrade it, or give it another schema', found USING errcode = 'JB002';
         END IF;
         IF EXISTS (SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-                   WHERE n.nspname = {literal} AND p.proname = 'joblock_{FORMAT}_purge') THEN
+                   WHERE n.nspname = {literal} AND p.proname = 'joblock_{FORMAT}_told') THEN
             RETURN;
         END IF;
     END IF;

@@ -8,6 +8,7 @@ does not apply, the same statement goes on to the function, which has all the ru
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from joblock.store.ops import (
     Joined,
     KeyState,
     Leave,
+    Notice,
     Operation,
     Page,
     Purge,
@@ -149,13 +151,17 @@ where w.key = $1::text"""
 
 
 class Statement:
-    """Its text and the name it is prepared under, which no other text has."""
+    """Its text and the name it is prepared under, which no other text has.
 
-    __slots__ = ("name", "sql", "text")
+    ``opened`` is what every reply goes through as soon as it has come.
+    """
 
-    def __init__(self, sql: str) -> None:
+    __slots__ = ("name", "opened", "sql", "text")
+
+    def __init__(self, sql: str, opened: Callable[[str], str] | None = None) -> None:
         self.text = sql
         self.sql = sql.encode()
+        self.opened = opened
         self.name = b"joblock_" + blake2b(self.sql, digest_size=9).hexdigest().encode()
 
 
@@ -167,31 +173,45 @@ class Request(NamedTuple):
     read: Callable[[str], Any]
 
 
+class Tell(NamedTuple):
+    """Notify clients, on their channels in this database; beside the operations of a store."""
+
+    notices: Sequence[Notice]
+
+
+class Where(NamedTuple):
+    """Which database this is; beside the operations of a store."""
+
+
+WHERE = "pg_postmaster_start_time()::text || ' ' || current_database()"
+_TELL = (
+    "select count(pg_notify(u.channel, u.payload))::text"
+    " from unnest($1::text::text[], $2::text::text[]) u (channel, payload)"
+)
+
+
 class Statements:
     """All statements for the tables of one schema."""
 
     def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._make_telling(None)
+
         def statement(sql: str) -> Statement:
             return Statement(sql.replace("{schema}", schema))
 
-        self._acquire_mutex = statement(_ACQUIRE_MUTEX)
-        self._acquire = statement("select " + _ACQUIRE_CALL)
-        self._acquire_once = statement("select " + _ACQUIRE_ONCE_CALL)
-        self._release_once = statement("select " + _RELEASE_ONCE_CALL)
-        self._release_mutex = statement(_RELEASE_MUTEX)
-        self._release = statement("select " + _RELEASE_CALL)
         self._refresh = statement(_REFRESH)
-        self._leave = statement("select {schema}.joblock_1_leave($1::text, $2::text)")
-        self._pass_over = statement("select {schema}.joblock_1_pass_over($1::text, $2::text)")
-        self._check = statement("select {schema}.joblock_1_check($1::text, $2::text::text[])")
-        self._force = statement("select {schema}.joblock_1_force($1::text, $2::text, $3::text)")
+        self._tell = statement(_TELL)
+        self._where = statement(f"select {WHERE}")
         self._purge = statement("select {schema}.joblock_1_purge($1::integer, $2::bigint)")
         self._holders = statement(_HOLDERS)
         self._page = statement(_PAGE)
         self._count = statement(_COUNT)
         self._waiters = statement(_WAITERS)
         self._marks: dict[str, str] = {}
-        self._others: dict[type[Operation], Callable[[Any], Request]] = {
+        self._others: dict[type, Callable[[Any], Request]] = {
+            Tell: self._ask_tell,
+            Where: lambda _: Request(self._where, (), str),
             Refresh: self._ask_refresh,
             Leave: lambda op: Request(self._leave, (op.key, op.holder), read_released),
             Strike: lambda op: Request(self._pass_over, (op.key, op.holder), read_released),
@@ -204,7 +224,37 @@ class Statements:
             Purge: lambda op: Request(self._purge, (op.batch, op.idle), int),
         }
 
-    def request(self, op: Operation) -> Request:
+    def hand_notices_to(self, post: Callable[[Sequence[Notice]], None]) -> None:
+        """Let the replies bring what is for clients that are notified by others."""
+
+        def opened(text: str) -> str:
+            reply, *notices = json.loads(text)
+            if notices:
+                post([Notice(*notice) for notice in notices])
+            return reply
+
+        self._make_telling(opened)
+
+    def _make_telling(self, opened: Callable[[str], str] | None) -> None:
+        """Make the statements that may have somebody to tell."""
+
+        def statement(sql: str) -> Statement:
+            if opened is not None:
+                sql = _REPLY.sub(r"select {schema}.joblock_1_told(\1)", sql)
+            return Statement(sql.replace("{schema}", self._schema), opened)
+
+        self._acquire_mutex = statement(_ACQUIRE_MUTEX)
+        self._acquire = statement("select " + _ACQUIRE_CALL)
+        self._acquire_once = statement("select " + _ACQUIRE_ONCE_CALL)
+        self._release_once = statement("select " + _RELEASE_ONCE_CALL)
+        self._release_mutex = statement(_RELEASE_MUTEX)
+        self._release = statement("select " + _RELEASE_CALL)
+        self._leave = statement("select {schema}.joblock_1_leave($1::text, $2::text)")
+        self._pass_over = statement("select {schema}.joblock_1_pass_over($1::text, $2::text)")
+        self._check = statement("select {schema}.joblock_1_check($1::text, $2::text::text[])")
+        self._force = statement("select {schema}.joblock_1_force($1::text, $2::text, $3::text)")
+
+    def request(self, op: Operation | Tell | Where) -> Request:
         """How ``op`` is asked for."""
         kind = type(op)
         if kind is Acquire:
@@ -265,6 +315,13 @@ class Statements:
         )
         return Request(self._refresh, values, read_refreshed)
 
+    def _ask_tell(self, op: Tell) -> Request:
+        values = (
+            texts(f"joblock:{ear(notice.client)}" for notice in op.notices),
+            texts(f"{notice.after} {notice.key} {notice.holder}" for notice in op.notices),
+        )
+        return Request(self._tell, values, int)
+
     def _ask_check(self, op: Check) -> Request:
         def read(reply: str) -> Checked:
             states = {
@@ -306,6 +363,7 @@ class Statements:
 
 
 _MARKS = 20_000
+_REPLY = re.compile("(?m)^select (.*)$")
 _EAR_LENGTH = 55
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -18,9 +18,10 @@ from joblock.stores.postgres.connect import (
 from joblock.stores.postgres.ddl import DEFAULT_SCHEMA, quoted
 from joblock.stores.postgres.faults import Manner
 from joblock.stores.postgres.listen import Ear, Hearing
-from joblock.stores.postgres.statements import GUARD, Statements, ear
+from joblock.stores.postgres.statements import GUARD, Statements, Tell, Where, ear
 
 if TYPE_CHECKING:
+    from joblock.store.ops import Notice
     from joblock.stores.postgres.aio import AsyncDriver
     from joblock.stores.postgres.asyncpg_place import AsyncpgPlace
 
@@ -45,7 +46,6 @@ class PostgresStore:
         self.tasks_only = place.tasks_only
         self.manner.prepared = place.prepared
         self._ear_place = place if listen_url is None else place.elsewhere(listen_url)
-        self._trusted = listen_url is not None
         self._driver: Any = None
         self._async_drivers: WeakSet[AsyncDriver] = WeakSet()
 
@@ -99,12 +99,31 @@ class PostgresStore:
     def subscribe(self, client: str, deliver: Deliver, connected: Callable[[], None]) -> Ear:
         """Hear a client's notices, in a thread of its own."""
         hearing = Hearing(client, deliver, connected, self.statements.key_behind)
-        return self._ear_place.ear(f"joblock:{ear(client)}", hearing, trusted=self._trusted)
+        where = None if self._ear_place is self._place else self._where
+        return self._ear_place.ear(f"joblock:{ear(client)}", hearing, where)
+
+    def listen_by(self, other: Any) -> bool:
+        """Listen by another way to the same database, if it is one to PostgreSQL at all."""
+        if not isinstance(other, PostgresStore):
+            return False
+        self._ear_place = other._ear_place  # noqa: SLF001
+        return True
+
+    def hand_notices_to(self, post: Callable[[Sequence[Notice]], None]) -> None:
+        """See `joblock.store.contract.Handing`."""
+        self.statements.hand_notices_to(post)
+
+    def publish(self, notices: Sequence[Notice]) -> None:
+        """See `joblock.store.contract.Notifier`."""
+        self.driver().call(Tell(notices))
 
     def guard(self, key: str, holder: str, token: int) -> Statement:
         """See `joblock.store.contract.Guarding`."""
         values: dict[str, str | int] = {"key": key, "holder": holder, "token": token}
         return Statement(GUARD, values, ("postgresql",), place=quoted(self.schema))
+
+    def _where(self) -> str:
+        return self.driver().call(Where())
 
     def after_fork(self) -> None:
         """Leave the parent's connections alone."""

@@ -8,7 +8,7 @@ business. psycopg's cursors are passed by: they cost as much as the statement.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from psycopg import Error, pq
@@ -28,7 +28,8 @@ class Talk:
     """A connection with at most one request on its way."""
 
     __slots__ = (
-        "_next", "_prepared", "_text", "_trouble", "asked", "connection", "pending", "pg", "socket",
+        "_next", "_opened", "_prepared", "_text", "_trouble", "asked", "connection", "pending",
+        "pg", "socket",
     )  # fmt: skip
 
     def __init__(self, connection: Any) -> None:
@@ -41,6 +42,7 @@ class Talk:
         self._text = ""
         self._trouble: Trouble | None = None
         self._next: tuple[Statement, list[bytes]] | None = None
+        self._opened: Callable[[str], str] | None = None
 
     def send(self, statement: Statement, values: Sequence[Value], manner: Manner) -> bool:
         """Start a request; True if the socket must become writable before all of it is sent."""
@@ -50,6 +52,7 @@ class Talk:
             for value in values
         ]
         self._begin()
+        self._opened = statement.opened
         try:
             if manner.stated:
                 pg.send_query(self._in_transaction(statement, encoded))
@@ -101,7 +104,7 @@ class Talk:
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble
-        return self._text
+        return self._text if self._opened is None else self._opened(self._text)
 
     @property
     def alive(self) -> bool:
@@ -109,6 +112,7 @@ class Talk:
         return self.pg.status == _OK
 
     def _begin(self) -> None:
+        self._opened = None
         self._trouble = None
         self._text = ""
         self.asked += 1

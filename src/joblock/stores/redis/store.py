@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from joblock.store.contract import Abilities, Deliver
 from joblock.stores.redis import commands
@@ -11,6 +11,9 @@ from joblock.stores.redis.listen import RedisSubscription
 from joblock.stores.redis.shards import ClusterSubscription, Ears
 from joblock.stores.redis.sync import SyncDriver
 from joblock.stores.redis.target import Target, from_client, from_url
+
+if TYPE_CHECKING:
+    from joblock.store.ops import Notice
 
 # What a forked child inherited: closing it would disturb the parent, so it is kept as it is.
 _inherited: list[Any] = []
@@ -58,6 +61,13 @@ class RedisStore:
         driver = self.driver()
         ear = RedisSubscription(driver, client, commands.key_marked, deliver, connected)
         return self._ears.subscribe(driver, client, ear) if driver.route.clustered else ear
+
+    def publish(self, notices: Sequence[Notice]) -> None:
+        """See `joblock.store.contract.Notifier`."""
+        from joblock.stores.redis.publish import publish
+
+        driver = self.driver()
+        driver.run(publish(notices, driver.route, self.url))
 
     def after_fork(self) -> None:
         """In a forked child: abandon what was inherited without closing it."""

@@ -6,10 +6,10 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from joblock.store.contract import Abilities, Deliver
+from joblock.store.contract import ELSEWHERE, Abilities, Deliver, digest
 from joblock.store.ops import Holders
 from joblock.stores.sqlite.driver import AsyncSqliteDriver, SqliteDriver
 from joblock.stores.sqlite.file import LeaseFile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from joblock.borrowed import Statement
     from joblock.store.contract import Subscription
-    from joblock.store.ops import Strike
+    from joblock.store.ops import Notice, Strike
     from joblock.stores.sqlite.operations import Letter
     from joblock.stores.sqlite.sockets import Sockets
 
@@ -49,6 +49,7 @@ class SqliteStore:
     def __init__(self, path: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.file = LeaseFile(_checked(os.fspath(path)), clock)
         self.url = f"sqlite:///{self.file.path}"
+        self._elsewhere: Callable[[Sequence[Notice]], None] | None = None
         self._begin()
         _every.add(self)
 
@@ -139,13 +140,35 @@ class SqliteStore:
 
     def post(self, letters: Iterable[Letter]) -> list[Strike]:
         """Send what a committed transaction says; whom to pass over because nobody was there."""
-        letters = list(letters)
+        letters = self._hand_over(list(letters))
+        if not letters:
+            return []
         dead = self.sockets().post(letter.notice for letter in letters)
         return [
             letter.strike
             for letter in letters
             if letter.strike is not None and letter.notice.client in dead
         ]
+
+    def hand_notices_to(self, post: Callable[[Sequence[Notice]], None]) -> None:
+        """See `joblock.store.contract.Handing`."""
+        self._elsewhere = post
+
+    def _hand_over(self, letters: list[Letter]) -> list[Letter]:
+        """Hand over what others are to carry; the rest."""
+        if self._elsewhere is None:
+            return letters
+        here: list[Letter] = []
+        away: list[Notice] = []
+        for letter in letters:
+            notice = letter.notice
+            if notice.client.startswith(ELSEWHERE):
+                away.append(notice._replace(key=digest(notice.key)))
+            else:
+                here.append(letter)
+        if away:
+            self._elsewhere(away)
+        return here
 
     def sockets(self) -> Sockets:
         """What notices go through, made at the first use."""
