@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ForwardRef, Literal, NamedTuple, Union, get_args
 
@@ -15,10 +15,11 @@ from doc_pages import ROOT, Page
 
 import joblock
 import joblock.fencing
+import joblock.occurrence
 import joblock.testing
 from joblock.cli.app import joblock as command_line
 from joblock.client import several
-from joblock.protocol import job, request
+from joblock.protocol import job, occurrences, request
 from joblock.values import durations, names, records
 
 PAGE = Page(ROOT / "docs" / "reference.md")
@@ -53,6 +54,7 @@ def _documented():
         "Union": Union,
         "Literal": Literal,
         "timedelta": timedelta,
+        "datetime": datetime,
         "Callable": Callable,
     }
     given = {*found, "annotations"}
@@ -78,9 +80,11 @@ ALIASES = {
     "GraceOn",
     "Grace",
     "Keys",
+    "Occurrence",
 }
 TESTING = set(joblock.testing.__all__)
 FENCING = set(joblock.fencing.__all__)
+OCCURRENCE = {"tick"}
 SEVERAL = {"LockSeveral", "AsyncLockSeveral", "Leases", "AsyncLeases"}
 """What `lock` gives for several keys; nobody makes one, so they are not exported."""
 
@@ -88,6 +92,8 @@ SEVERAL = {"LockSeveral", "AsyncLockSeveral", "Leases", "AsyncLeases"}
 def _real(name):
     if name in SEVERAL:
         return getattr(several, name)
+    if name in OCCURRENCE:
+        return getattr(joblock.occurrence, name)
     if name in FENCING:
         return getattr(joblock.fencing, name)
     return getattr(joblock.testing if name in TESTING else joblock, name)
@@ -106,7 +112,7 @@ METHODS = [
 
 def test_every_public_name_is_in_the_reference_and_nothing_else():
     public = {name for name in dir(joblock) if not name.startswith("_")}
-    assert (set(NAMES) - ALIASES) | VARIABLES == public | TESTING | FENCING | SEVERAL
+    assert (set(NAMES) - ALIASES) | VARIABLES == (public | TESTING | FENCING | SEVERAL | OCCURRENCE)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -165,7 +171,12 @@ def test_the_aliases_are_those_of_the_code():
     assert NAMES["LeaseState"] == records.LeaseState
     for name in ("Reason", "InGrace", "GraceOn"):
         assert NAMES[name] == getattr(job, name)
-    for name, module in (("Duration", durations), ("Wait", durations), ("Keys", names)):
+    for name, module in (
+        ("Duration", durations),
+        ("Wait", durations),
+        ("Keys", names),
+        ("Occurrence", occurrences),
+    ):
         assert _alternatives(NAMES[name]) == _alternatives(getattr(module, name))
 
 

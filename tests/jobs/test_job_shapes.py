@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import pickle
+from datetime import datetime
 
 import pytest
 import shapes
@@ -159,6 +160,7 @@ def test_generators_are_refused_with_the_reason() -> None:
         ({"limit": 2, "weight": 3}, ("limit", "weight")),
         ({"ttl": "1m", "max_duration": "30s"}, ("ttl", "max_duration")),
         ({"grace_on": "always"}, ("grace_on", "grace_period")),
+        ({"occurrence_ttl": "1d"}, ("occurrence_ttl", "occurrence")),
     ],
 )
 def test_options_that_contradict_each_other_are_refused_when_decorating(
@@ -188,6 +190,10 @@ def test_options_that_contradict_each_other_are_refused_when_decorating(
         {"renew": "yes"},
         {"on_lost": "shrug"},
         {"on_store_error": "ignore"},
+        {"occurrence": "monday"},
+        {"occurrence": True},
+        {"occurrence": datetime(2027, 1, 31, 3)},  # noqa: DTZ001
+        {"occurrence": 1, "occurrence_ttl": -1},
     ],
 )
 def test_an_option_that_cannot_be_is_refused_when_decorating_and_shown(

@@ -21,6 +21,7 @@ from joblock.client.threaded import call_in_thread
 from joblock.protocol import acquire as flows
 from joblock.protocol import model as raw
 from joblock.protocol.job import Grace, GraceOn, InGrace, make_terms
+from joblock.protocol.occurrences import Occurrence, with_occurrence
 from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
@@ -422,6 +423,8 @@ class AsyncJobLocks(BaseClient):
         max_duration: Duration | None = None,
         on_lost: OnLost | None = None,
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> bool:
         """Await ``work`` if nobody else holds ``key``; True if it ran and returned.
 
@@ -440,6 +443,8 @@ class AsyncJobLocks(BaseClient):
             on_lost=on_lost or ("cancel" if renew else "warn"),
         )
         one_of(on_store_error, ("raise", "skip"), "on_store_error")
+        if occurrence is not None or occurrence_ttl is not None:
+            request = with_occurrence(request, occurrence, occurrence_ttl)
         flow = run_with_lock(self._hub, request, checked_callable(work), on_store_error)
         ended: Ended = await _drive(self._hub, flow)
         if ended.error is not None:
@@ -574,6 +579,8 @@ class AsyncJobLocks(BaseClient):
         renew: bool = True,
         on_lost: OnLost = "cancel",
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | Callable[..., Occurrence] | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> Callable[[Callable[P, Awaitable[T]]], AsyncJob[P, T]]: ...
 
     def job(
@@ -595,6 +602,8 @@ class AsyncJobLocks(BaseClient):
         renew: bool = True,
         on_lost: OnLost = "cancel",
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | Callable[..., Occurrence] | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> Any:
         """Make calls of a function exclude each other: across threads, processes and machines.
 
@@ -628,6 +637,8 @@ class AsyncJobLocks(BaseClient):
                 renew=renew,
                 on_lost=on_lost,
                 on_store_error=on_store_error,
+                occurrence=occurrence,
+                occurrence_ttl=occurrence_ttl,
             )
             job: AsyncJob[..., Any] = AsyncJob(self, terms, function)
             return job

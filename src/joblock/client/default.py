@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from joblock.client.sync import JobLocks
+from joblock.protocol.occurrences import Occurrence
 from joblock.protocol.request import OnLost, OnStoreError
 from joblock.values.durations import Duration
 
@@ -26,6 +27,8 @@ def run_with_lock(
     max_duration: Duration | None = None,
     on_lost: OnLost | None = None,
     on_store_error: OnStoreError = "raise",
+    occurrence: Occurrence | None = None,
+    occurrence_ttl: Duration | None = None,
 ) -> bool:
     """As `joblock.JobLocks.run_with_lock`, on the store that the environment names."""
     return default_locks().run_with_lock(
@@ -37,4 +40,6 @@ def run_with_lock(
         max_duration=max_duration,
         on_lost=on_lost,
         on_store_error=on_store_error,
+        occurrence=occurrence,
+        occurrence_ttl=occurrence_ttl,
     )

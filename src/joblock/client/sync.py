@@ -14,6 +14,7 @@ from joblock.client.locks import BaseLock, wait_of
 from joblock.protocol import acquire as flows
 from joblock.protocol import model as raw
 from joblock.protocol.job import Grace, GraceOn, InGrace, make_terms
+from joblock.protocol.occurrences import Occurrence, with_occurrence
 from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
 from joblock.protocol.run import Ended, annotate, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
@@ -325,15 +326,18 @@ class JobLocks(BaseClient):
         max_duration: Duration | None = None,
         on_lost: OnLost | None = None,
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> bool:
         """Call ``work`` if nobody else holds ``key``; True if it was called and returned.
 
-        False if the key is held, in grace, or others wait for it: ``work`` was not called. What
-        ``work`` raises is raised unchanged, once the lease was given back. The lease is renewed
-        every third of ``ttl`` while ``work`` runs, for ``max_duration`` at most; with
-        ``renew=False`` it lapses at ``ttl``. Raises LockLost (with the value of ``work``) if it
-        was lost meanwhile and ``on_lost`` is not ``"warn"``, StoreUnavailable if the store is down
-        and ``on_store_error`` is not ``"skip"``.
+        False if the key is held, in grace, or others wait for it: ``work`` was not called; so too
+        if its ``occurrence`` or a later one was run and ended well, which is remembered for
+        ``occurrence_ttl`` (7 days). What ``work`` raises is raised unchanged, once the lease was
+        given back. The lease is renewed every third of ``ttl`` while ``work`` runs, for
+        ``max_duration`` at most; with ``renew=False`` it lapses at ``ttl``. Raises LockLost (with
+        the value of ``work``) if it was lost meanwhile and ``on_lost`` is not ``"warn"``,
+        StoreUnavailable if the store is down and ``on_store_error`` is not ``"skip"``.
         """
         if is_async(checked_callable(work)):
             raise TypeError(f"{work!r} is a coroutine function: use AsyncJobLocks")
@@ -348,6 +352,8 @@ class JobLocks(BaseClient):
             on_lost=_for_threads(on_lost or ("raise" if renew else "warn")),
         )
         one_of(on_store_error, ("raise", "skip"), "on_store_error")
+        if occurrence is not None or occurrence_ttl is not None:
+            request = with_occurrence(request, occurrence, occurrence_ttl)
         ended: Ended = _drive(self._hub, run_with_lock(self._hub, request, work, on_store_error))
         if ended.error is not None:
             raise ended.error
@@ -484,6 +490,8 @@ class JobLocks(BaseClient):
         renew: bool = True,
         on_lost: OnLost = "raise",
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | Callable[..., Occurrence] | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> Callable[[Callable[P, T]], Job[P, T]]: ...
 
     def job(
@@ -505,6 +513,8 @@ class JobLocks(BaseClient):
         renew: bool = True,
         on_lost: OnLost = "raise",
         on_store_error: OnStoreError = "raise",
+        occurrence: Occurrence | Callable[..., Occurrence] | None = None,
+        occurrence_ttl: Duration | None = None,
     ) -> Any:
         """Make calls of a function exclude each other: across threads, processes and machines.
 
@@ -538,6 +548,8 @@ class JobLocks(BaseClient):
                 renew=renew,
                 on_lost=_for_threads(on_lost),
                 on_store_error=on_store_error,
+                occurrence=occurrence,
+                occurrence_ttl=occurrence_ttl,
             )
             job: Job[..., Any] = Job(self, terms, function)
             return job

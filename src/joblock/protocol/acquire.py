@@ -22,6 +22,7 @@ from joblock.store.ops import (
     Acquire,
     AcquireReply,
     Busy,
+    Done,
     Granted,
     Joined,
     Leave,
@@ -183,6 +184,7 @@ def _operation(desk: Desk, request: Request, holder: str, queue: Queueing | None
         True,  # noqa: FBT003 - extend_only; this is the hot path, and keywords cost
         desk.worker,
         queue,
+        request.occurrence,
     )
 
 
@@ -332,11 +334,13 @@ class _Outage:
         return at
 
 
-def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow[bool]:
+def release(
+    desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False, done: Done | None = None
+) -> Flow[bool]:
     """Give a lease back; False if it was lost before. A store that fails is logged, not raised."""
     if hold.detached:
         return True
-    op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting)
+    op = Release(hold.key, hold.holder, hold.token, grace, ok, hold.waiting, done)
     try:
         if not desk.retire(hold):
             hold.left = True
@@ -347,7 +351,7 @@ def release(desk: Desk, hold: Hold, *, grace: int = 0, ok: bool = False) -> Flow
             return live
         if not live:
             hold.left = True
-            desk.undo(op._replace(grace=0, ok=False))
+            desk.undo(op._replace(grace=0, ok=False, done=None))
             desk.tell_loss(hold)
             return False
         reply: Released = yield op

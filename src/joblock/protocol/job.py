@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from joblock.protocol.acquire import Desk, acquire_or_join
 from joblock.protocol.hold import Hold
+from joblock.protocol.occurrences import (
+    Occurrence,
+    done_by,
+    to_occurrence,
+    with_occurrence,
+)
+from joblock.protocol.occurrences import occurrence_ttl as check_ttl
 from joblock.protocol.request import (
     OnLost,
     OnStoreError,
@@ -26,7 +33,7 @@ from joblock.values.names import checked_prefix, full_key
 if TYPE_CHECKING:
     from joblock.store.ops import Busy
 
-Reason = Literal["ran", "held", "timeout", "joined", "grace", "store_error"]
+Reason = Literal["ran", "held", "timeout", "joined", "grace", "done", "store_error"]
 InGrace = Literal["skip", "wait"]
 GraceOn = Literal["success", "always"]
 Grace = Duration | Callable[..., "Duration | None"] | None
@@ -38,8 +45,9 @@ class Outcome(NamedTuple):
     ``reason``: ``"ran"``; ``"held"`` (another run is in progress, or others wait for one);
     ``"timeout"`` (it was not to be had while it waited); ``"joined"`` (the run in progress ended
     well, and counts for this call too); ``"grace"`` (the last run closed the key for a while);
-    ``"store_error"`` (the store is down and the job skips then). ``token`` is the fencing token of
-    the run, or of the run in the way as far as it is known, else 0.
+    ``"done"`` (its occurrence, or a later one, was run and ended well); ``"store_error"`` (the
+    store is down and the job skips then). ``token`` is the fencing token of the run, or of the run
+    in the way as far as it is known, else 0.
     """
 
     ran: bool
@@ -61,6 +69,8 @@ class Terms(NamedTuple):
     grace: Grace
     grace_always: bool
     on_store_error: OnStoreError
+    occurrence: Occurrence | Callable[..., Occurrence] | None
+    occurrence_ttl: Duration | None
 
 
 class Verdict(NamedTuple):
@@ -88,6 +98,8 @@ def make_terms(
     renew: bool,
     on_lost: OnLost,
     on_store_error: OnStoreError,
+    occurrence: Occurrence | Callable[..., Occurrence] | None,
+    occurrence_ttl: Duration | None,
 ) -> Terms:
     """Check every option of a job, alone and together."""
     waits = _waits(wait, join=flag(join, "join"), in_grace=in_grace)
@@ -95,6 +107,9 @@ def make_terms(
         raise ValueError(f"grace_on={grace_on!r} needs a grace_period")
     if grace_period is not None and not callable(grace_period):
         to_ms(grace_period, "grace_period")
+    check_ttl(occurrence_ttl, given=occurrence is not None)
+    if occurrence is not None and not callable(occurrence):
+        to_occurrence(occurrence)
     if isinstance(name, str):
         full_key(prefix, name)
     elif not callable(name):
@@ -119,6 +134,8 @@ def make_terms(
         grace_period,
         one_of(grace_on, ("success", "always"), "grace_on") == "always",
         one_of(on_store_error, ("raise", "skip"), "on_store_error"),
+        occurrence,
+        occurrence_ttl,
     )
 
 
@@ -155,6 +172,10 @@ def run_job(
     """One call of a job: all that is computed from its arguments comes before the lease."""
     key = key_of(terms, args, kwargs)
     request = terms.request._replace(key=full_key(prefix, key), name=key)
+    if terms.occurrence is not None:
+        tick = terms.occurrence
+        tick = tick(*args, **kwargs) if callable(tick) else tick
+        request = with_occurrence(request, tick, terms.occurrence_ttl)
     grace = _grace_of(terms, args, kwargs)
     try:
         won = yield from acquire_or_join(
@@ -170,7 +191,13 @@ def run_job(
     if not isinstance(won, Hold):
         return Verdict(Outcome(ran=False, reason=_why(request, won), token=won.token), busy=won)
     ended: Ended = yield from work_under(
-        desk, won, work, grace=grace, grace_always=terms.grace_always, counts=True
+        desk,
+        won,
+        work,
+        grace=grace,
+        grace_always=terms.grace_always,
+        counts=True,
+        done=done_by(request),
     )
     return Verdict(Outcome(ran=True, value=ended.value, token=won.token), ended.error)
 
@@ -184,8 +211,8 @@ def not_run(key: str, verdict: Verdict) -> LockNotAcquired:
 
 
 def _why(request: Request, busy: Busy) -> Reason:
-    if busy.why == "grace":
-        return "grace"
+    if busy.why in ("grace", "done"):
+        return busy.why
     return "held" if request.wait == 0 else "timeout"
 
 

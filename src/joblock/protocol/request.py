@@ -32,6 +32,8 @@ class Request(NamedTuple):
     max_duration: int
     renew: bool
     on_lost: OnLost
+    occurrence: int | None = None
+    occurrence_ttl: int = 0
 
     @property
     def exclusive(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joblock.protocol.acquire import Desk, acquire, loss_after, release
+from joblock.protocol.occurrences import done_by
 from joblock.protocol.steps import Flow, Work
 from joblock.store.ops import Busy
 from joblock.values.errors import LockLost, StoreUnavailable
@@ -13,6 +14,7 @@ from joblock.values.errors import LockLost, StoreUnavailable
 if TYPE_CHECKING:
     from joblock.protocol.hold import Hold
     from joblock.protocol.request import OnStoreError, Request
+    from joblock.store.ops import Done
 
 
 class Ended(NamedTuple):
@@ -36,7 +38,7 @@ def run_with_lock(
         return Ended(ran=False)
     if isinstance(hold, Busy):
         return Ended(ran=False)
-    return (yield from work_under(desk, hold, work))
+    return (yield from work_under(desk, hold, work, done=done_by(request)))
 
 
 def work_under(
@@ -47,12 +49,14 @@ def work_under(
     grace: int = 0,
     grace_always: bool = False,
     counts: bool = False,
+    done: Done | None = None,
 ) -> Flow[Ended]:
     """Do the work and give the lease back, whatever the work raises.
 
     ``grace`` keeps the key closed after a run that ended well, or after any if ``grace_always``;
-    a run that ``counts`` and ended well is what those who joined it waited for. The exception is
-    returned, not raised: a StopIteration would not get out of a generator.
+    a run that ``counts`` and ended well is what those who joined it waited for, and ``done`` is
+    the occurrence that is over then. The exception is returned, not raised: a StopIteration would
+    not get out of a generator.
     """
     try:
         value, error = yield Work(work, hold)
@@ -62,7 +66,7 @@ def work_under(
         raise
     well = error is None
     grace = grace if well or grace_always else 0
-    yield from release(desk, hold, grace=grace, ok=counts and well)
+    yield from release(desk, hold, grace=grace, ok=counts and well, done=done if well else None)
     lost = loss_after(hold)
     if error is not None:
         annotate(error, lost)

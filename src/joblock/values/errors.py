@@ -41,6 +41,7 @@ class LockNotAcquired(JobLockError):
             "grace": "its last run ended and it stays closed for its grace period",
             "waiting": "others are queued for it",
             "closed": "its client was closed while it waited",
+            "done": "this occurrence, or a later one, was run already and ended well",
             "joined": "the run in progress ended well and counts for this call too",
             "store_error": "the store is down",
         }.get(self.reason, "another holder has it")

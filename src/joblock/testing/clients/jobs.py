@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from joblock.client.current import require
 from joblock.protocol.job import Outcome
-from joblock.store.ops import Acquire
+from joblock.store.ops import Acquire, Release
 from joblock.testing.clients.stage import PATIENCE, Actor, Client, ClientScenarios, Stage
 from joblock.values.errors import LockLost, LockNotAcquired, StoreUnavailable
+
+TICK = datetime(2027, 1, 31, 3, tzinfo=UTC)
 
 
 class Peculiar(Exception):
@@ -280,6 +283,93 @@ class Jobs(ClientScenarios):
             running.result(PATIENCE)
         assert lost.value.reason == "max_duration"
         assert lost.value.value == (None if stage.asynchronous else "late")
+
+    # Occurrences.
+
+    def test_an_occurrence_is_run_once_whoever_comes_when(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        work = stage.work()
+        first = self.job(stage, locks, work, occurrence=TICK)
+        assert a.do(first).ran
+        for late in (TICK, TICK - timedelta(days=1)):
+            outcome = b.do(self.job(stage, others, work, occurrence=late, wait=True))
+            assert outcome == Outcome(ran=False, reason="done")
+        assert b.do(self.job(stage, others, work, occurrence=TICK + timedelta(days=1))).ran
+        assert work.calls == 2
+
+    def test_an_occurrence_whose_run_failed_is_run_again(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        with pytest.raises(Peculiar):
+            a.do(self.job(stage, locks, stage.work(raises), occurrence=7))
+        assert b.do(self.job(stage, others, stage.work(), occurrence=7)).ran
+
+    def test_those_who_wait_for_an_occurrence_that_is_run_meanwhile_return(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        work, again = stage.work(paused=True), stage.work()
+        running = a.start(self.job(stage, locks, work, occurrence=7))
+        work.wait_until_begun()
+        waiting = b.start(self.job(stage, others, again, occurrence=7, wait=True))
+        stage.until_queued(1)
+        work.finish()
+        assert running.result(PATIENCE).ran
+        assert waiting.result(PATIENCE).reason == "done"
+        assert again.calls == 0
+        assert stage.leases() == ()
+        assert stage.queue() == ()
+
+    def test_an_occurrence_may_depend_on_the_arguments_and_is_kept_as_long_as_said(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        ticks = iter([7, 7, 7])
+        options = {"occurrence": lambda: next(ticks), "occurrence_ttl": stage.ttl}
+        job = self.job(stage, locks, stage.work(), **options)
+        assert [a.do(job).reason for _ in range(2)] == ["ran", "done"]
+        stage.elapse(stage.ttl + 0.01)
+        assert a.do(job).ran
+
+    def test_an_occurrence_that_is_none_reaches_the_caller_and_nothing_is_acquired(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        work = stage.work()
+        naive = TICK.replace(tzinfo=None)
+        for bad, error in ((naive, ValueError), (-1, ValueError), (2**53, ValueError)):
+            with pytest.raises(error, match="occurrence"):
+                a.do(self.job(stage, locks, work, occurrence=lambda bad=bad: bad))
+        for bad in (True, 1.5, "monday", None):
+            with pytest.raises(TypeError, match="occurrence"):
+                a.do(self.job(stage, locks, work, occurrence=lambda bad=bad: bad))
+        assert work.calls == 0
+        assert stage.faults(locks).sent(Acquire) == []
+
+    def test_run_with_lock_runs_an_occurrence_once(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        work = stage.work()
+        tick = {"occurrence": TICK}
+        assert a.do(locks.run_with_lock, stage.key, stage.ttl, work, **tick)
+        assert not b.do(others.run_with_lock, stage.key, stage.ttl, work, **tick)
+        assert work.calls == 1
+        with pytest.raises(ValueError, match="without a time zone"):
+            a.do(
+                locks.run_with_lock,
+                stage.key,
+                stage.ttl,
+                work,
+                occurrence=TICK.replace(tzinfo=None),
+            )
+        with pytest.raises(ValueError, match="occurrence_ttl"):
+            a.do(locks.run_with_lock, stage.key, stage.ttl, work, occurrence_ttl="1d")
+
+    def test_an_occurrence_is_done_though_the_first_release_did_not_reach_the_store(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        stage.faults(locks).fail(Release)
+        assert a.do(self.job(stage, locks, stage.work(), occurrence=7)).ran
+        stage.until_free()
+        assert b.do(self.job(stage, others, stage.work(), occurrence=7)).reason == "done"
 
     # Permits, and asking about one job.
 
