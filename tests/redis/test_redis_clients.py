@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+import traceback
+from pathlib import Path
 
 import pytest
 import redis
@@ -17,26 +20,46 @@ from joblock.store.ops import Acquire, Queueing, Release
 from joblock.stores.redis import RedisStore
 from joblock.stores.redis.target import Place, from_url
 from joblock.stores.registry import open_store
-from joblock.values.errors import StoreMisconfigured, StoreUnavailable
+from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailable
 
-ACL = (
-    "on >secret resetkeys ~joblock:* resetchannels &joblock:to:* -@all "
-    "+eval +evalsha +get +set +del +time +pexpire +pttl "
-    "+hget +hset +hdel +hgetall +hlen +hvals "
-    "+zadd +zrem +zcount +zrangebyscore +zrevrange "
-    "+publish +subscribe +ping +scan"
-)
-"""As docs/stores/redis.md has it."""
+PAGE = Path(__file__).parents[2] / "docs" / "stores" / "redis.md"
 
+
+def acl_of_the_page(*more):
+    """The smallest user that the page shows, whose password is "secret"."""
+    text = PAGE.read_text(encoding="utf-8")
+    rights = re.search(r"```text\nuser locks (.*?)```", text, re.DOTALL)[1]
+    return [*rights.replace("PASSWORD", "secret").split(), *more]
+
+
+def also_on_a_cluster():
+    """What the page adds to that for a cluster."""
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    return re.search(r"On a cluster it also needs `([^`]*)`", text)[1].split()
+
+
+BLOCKING = (redis.BlockingConnectionPool, redis.asyncio.BlockingConnectionPool)
 CLIENTS = {
     "redis": lambda port: redis.Redis(port=port),
     "decoding": lambda port: redis.Redis(port=port, decode_responses=True),
-    "resp3": lambda port: redis.Redis(port=port, protocol=3),
+    "resp2": lambda port: redis.Redis(port=port, protocol=2),
+    "resp3": lambda port: redis.Redis(port=port, protocol=3, decode_responses=True),
     "hasty": lambda port: redis.Redis(port=port, socket_timeout=0.000_1, max_connections=1),
+    "patient": lambda port: redis.Redis(port=port, socket_timeout=None),
     "latin": lambda port: redis.Redis(port=port, encoding="latin-1"),
+    "blocking pool": lambda port: redis.Redis(
+        connection_pool=BLOCKING[0](port=port, max_connections=1, timeout=0.1)
+    ),
+    "from url": lambda port: redis.Redis.from_url(f"redis://127.0.0.1:{port}/0?protocol=3"),
     "asyncio": lambda port: redis.asyncio.Redis(port=port),
+    "asyncio blocking pool": lambda port: redis.asyncio.Redis(
+        connection_pool=BLOCKING[1](port=port, max_connections=1, timeout=0.1)
+    ),
     "valkey": lambda port: valkey.Valkey(port=port),
-    "valkey-asyncio": lambda port: valkey.asyncio.Valkey(port=port, decode_responses=True),
+    "valkey blocking pool": lambda port: valkey.Valkey(
+        connection_pool=valkey.BlockingConnectionPool(port=port, max_connections=1)
+    ),
+    "valkey asyncio": lambda port: valkey.asyncio.Valkey(port=port, decode_responses=True),
 }
 
 
@@ -55,9 +78,54 @@ async def test_any_client_object_serves_the_async_client_too(kind, redis_server)
         assert lease.held
 
 
-def test_a_client_of_a_cluster_means_the_cluster(cluster):
+def test_a_pool_whose_only_connection_is_borrowed_is_in_nobodys_way(redis_server):
+    """The application has its connection, and four threads of it take locks all the same."""
+    pool = redis.ConnectionPool(port=redis_server.port, max_connections=1)
+    client = redis.Redis(connection_pool=pool)
+    subscribed = client.pubsub()
+    subscribed.subscribe("the application's own")
+    tokens = []
+
+    def work(locks):
+        with locks.lock("busy pool", wait=30) as lease:
+            tokens.append(lease.token)
+
+    with JobLocks(client) as locks:
+        threads = [threading.Thread(target=work, args=(locks,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert tokens == sorted(tokens)
+    assert len(tokens) == 4
+    subscribed.close()
+    client.close()
+
+
+@pytest.mark.parametrize("library", [redis, valkey], ids=["redis", "valkey"])
+@pytest.mark.parametrize("decode", [False, True])
+async def test_waiting_with_a_client_object_is_being_told(library, decode, redis_server):
+    """With its settings that would break off a wait: a timeout, one connection, decoding."""
+    client = (library.Redis if library is redis else library.Valkey)(
+        port=redis_server.port, socket_timeout=0.05, max_connections=1, decode_responses=decode
+    )
+    with JobLocks(client) as held:
+        lease = held.acquire("told", ttl=60)
+        async with AsyncJobLocks(client) as locks:
+            waiting = asyncio.create_task(locks.acquire("told", wait=30))
+            while not held.model.waiters("told"):  # noqa: ASYNC110 - the store tells
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)  # four of the client's own timeouts
+            lease.release()
+            later = await waiting
+            assert later.token > lease.token
+            await later.release()
+
+
+@pytest.mark.parametrize("kind", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_a_client_of_a_cluster_means_the_cluster(kind, cluster):
     port = cluster.nodes[1].port
-    client = redis.RedisCluster(host="127.0.0.1", port=port)
+    client = kind(host="127.0.0.1", port=port)
     with client, JobLocks(client) as locks:
         for number in range(20):
             with locks.lock(f"k{number}") as lease:
@@ -75,6 +143,14 @@ def test_a_client_that_sentinels_made_means_what_they_guard(guarded):
     sentinels = [("127.0.0.1", sentinel.port) for sentinel in guarded.sentinels]
     client = redis.Sentinel(sentinels).master_for("mymaster")
     with JobLocks(client) as locks, locks.lock("k") as lease:
+        assert lease.held
+        assert guarded.primary.ask("EXISTS", "joblock:{.k}") == 1
+
+
+async def test_an_asyncio_client_that_sentinels_made_means_what_they_guard(guarded):
+    sentinels = [("127.0.0.1", sentinel.port) for sentinel in guarded.sentinels]
+    client = redis.asyncio.Sentinel(sentinels).master_for("mymaster", decode_responses=True)
+    async with AsyncJobLocks(client) as locks, locks.lock("k") as lease:
         assert lease.held
         assert guarded.primary.ask("EXISTS", "joblock:{.k}") == 1
 
@@ -124,6 +200,59 @@ def test_a_url_that_cannot_be_read_says_why_and_shows_no_password(url, says):
     assert "hunter2" not in str(caught.value)
 
 
+MALFORMED = [
+    "redis:user:hunter2@h",
+    "redis:/user:hunter2@h/0",
+    "redis:///user:hunter2@h/0",
+    "redis://user:hunter2@h:port/0",
+    "redis://user:hunter2@h/zero",
+    "redis://user:hunter2@h/0?nonsense=1",
+    "redis://user:hunter2@h/0?db=x&password=hunter2",
+    "redis://user:hunter2@a,b",
+    "redis://user:hun@hunter2/ter@h:x/0",
+    "redis://user:#/hunter2@h:x",
+    "redis://h:x?password=hunter2",
+    "redis://h/0?passwrod=hunter2",
+    "redis+unix://user:hunter2@run/r.sock",
+    "redis+cluster://user:hunter2@h/7",
+    "redis+sentinel://user:hunter2@h",
+    "redis+sentinel://user:hunter2@h/m/x?sentinel_password=hunter2",
+    "redis+nothing://user:hunter2@h",
+    "rediss+nothing://user:hunter2@h",
+    "user:hunter2@h",
+    "//user:hunter2@h",
+    "redis://user:hunter2@[::1/0",
+    "redis://user:hunter2@/x",
+]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+def test_no_error_about_a_url_shows_its_password(url):
+    try:
+        shown = open_store(url).url
+    except ValueError as error:
+        shown = "".join(traceback.format_exception(error, chain=True)[-1:])
+    assert "hunter2" not in shown
+
+
+def test_no_error_about_a_login_shows_its_password(own_server):
+    own_server.ask("CONFIG", "SET", "requirepass", "something else")
+    for url in (
+        f"redis://user:hunter2@127.0.0.1:{own_server.port}/0",
+        f"redis://127.0.0.1:{own_server.port}/0?password=hunter2",
+        "redis://user:hunter2@127.0.0.1:1/0?sentinel_password=hunter2",
+        "redis+cluster://user:hunter2@127.0.0.1:1",
+        "redis+sentinel://user:hunter2@127.0.0.1:1/main?sentinel_password=hunter2",
+    ):
+        with JobLocks(url) as locks, pytest.raises(StoreError) as caught:
+            locks.acquire("k")
+        error = caught.value
+        while error is not None:
+            assert "hunter2" not in repr(error)
+            error = error.__cause__
+        assert "hunter2" not in repr(locks)
+
+
 def test_the_url_shown_has_no_password():
     store = RedisStore.from_url("redis://user:hunter2@h:1/0?sentinel_password=hunter2")
     assert "hunter2" not in store.url
@@ -139,7 +268,7 @@ def test_a_unix_socket_is_a_way_in(tmp_path):
 
 @pytest.fixture
 def guest(own_server):
-    own_server.ask("ACL", "SETUSER", "guest", *ACL.split())
+    own_server.ask("ACL", "SETUSER", "guest", *acl_of_the_page())
     return f"redis://guest:secret@127.0.0.1:{own_server.port}/0"
 
 
@@ -159,12 +288,69 @@ def test_the_smallest_acl_lets_everything_work(guest, own_server):
         assert [lease.key for lease in locks.model.all()] == ["p", "p"]
         assert locks.model.count() == 2
         assert len(locks.model.delete("p")) == 2
+        _jobs(locks)
     refused = own_server.ask("ACL", "LOG")
     assert [entry for entry in refused if b"client" not in entry[7]] == []
 
 
-def _wait(locks):
-    with locks.lock("k", wait=10):
+def _jobs(locks):
+    """Joined by one that waits, in grace, and remembered as done."""
+    started, go_on = threading.Event(), threading.Event()
+
+    @locks.job(name="job", join=True, grace_period="1m", occurrence=7)
+    def job():
+        started.set()
+        assert go_on.wait(10)
+
+    runs = [threading.Thread(target=job) for _ in range(2)]
+    runs[0].start()
+    assert started.wait(10)
+    runs[1].start()
+    wait_until(lambda: locks.model.waiters("job"), "it is joined")
+    go_on.set()
+    for run in runs:
+        run.join(10)
+    assert not job.run()
+
+
+def test_the_smallest_acl_of_a_cluster_lets_waiters_be_told_at_each_node(cluster):
+    for node in cluster.nodes:
+        rights = acl_of_the_page(*also_on_a_cluster())
+        node.ask("ACL", "SETUSER", "guest", *rights)
+        node.ask("ACL", "LOG", "RESET")
+    url = cluster.url.replace("://", "://guest:secret@")
+    with JobLocks(url) as locks:
+        for number in range(6):
+            lease = locks.acquire(f"k{number}", ttl=60)
+            waiting = threading.Thread(target=_wait, args=(locks, f"k{number}"))
+            waiting.start()
+            wait_until(
+                lambda number=number: any(
+                    f"joblock:to:{{.k{number}}}".encode() in channel
+                    for node in cluster.nodes
+                    for channel in node.ask("PUBSUB", "SHARDCHANNELS")
+                ),
+                "it listens at the node of its key",
+            )
+            lease.refresh("6s")
+            lease.release()
+            waiting.join(10)
+        assert locks.model.count() == 0
+    refused = [entry for node in cluster.nodes for entry in node.ask("ACL", "LOG")]
+    # For a name in CLIENT LIST a user may lack the right.
+    assert [entry for entry in refused if b"client" not in entry[7]] == []
+
+
+def test_the_smallest_acl_with_what_a_database_and_replicas_need(guarded):
+    for server in (guarded.primary, guarded.replica):
+        server.ask("ACL", "SETUSER", "guest", *acl_of_the_page("+select", "+wait"))
+    url = guarded.url.replace("://", "://guest:secret@") + "/3?min_replicas=1"
+    with JobLocks(url) as locks, locks.lock("k") as lease:
+        assert lease.held
+
+
+def _wait(locks, key="k"):
+    with locks.lock(key, wait=10):
         pass
 
 

@@ -10,7 +10,7 @@ import pytest
 from redis_servers import wait_until
 from slow_proxy import SlowProxy
 
-from joblock import AsyncJobLocks, JobLocks
+from joblock import AsyncJobLocks, AsyncLease, JobLocks
 from joblock.stores.redis import RedisStore
 from joblock.values.errors import StoreUnavailable
 
@@ -150,26 +150,44 @@ def test_a_server_that_is_gone_is_an_error_that_says_where(own_server, locks):
 
 
 async def test_cancelled_acquires_leave_nothing_held_and_nobody_queued(own_server):
+    """Free keys and held ones, tried and waited for, cancelled sooner and later."""
     proxy = SlowProxy(own_server.port, 0.05)
-    async with AsyncJobLocks(proxy.url) as locks:
+    free = [f"free{number}" for number in range(30)]
+    held = [f"held{number}" for number in range(30)]
+    async with AsyncJobLocks(own_server.url) as holder, AsyncJobLocks(proxy.url) as locks:
+        leases = [await holder.acquire(key, ttl=60) for key in held]
         assert await locks.model.acquire("warm", 1, "h")
-        for number in range(40):
-            wait = number % 2 == 0
-            task = asyncio.create_task(locks.acquire(f"k{number}", ttl=60, wait=wait))
-            await asyncio.sleep(0.005 * (number % 9))
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        queued = cancelled = 0
+        for number, key in enumerate(free + held):
+            wait = number % 3 != 0
+            task = asyncio.create_task(locks.acquire(key, ttl=60, wait=wait))
+            # From not yet sent, over sent and done, to long queued and asleep.
+            await asyncio.sleep(0.01 * (number % 15))
+            queued += len(await holder.model.waiters(key))
+            cancelled += task.cancel()
+            (lease,) = await asyncio.gather(task, return_exceptions=True)
+            if isinstance(lease, AsyncLease):
+                await lease.release()  # it was faster
+        assert cancelled > 30
+        assert queued > 5
         proxy.delay = 0
-        leaked = [f"k{number}" for number in range(40)]
 
-        async def look() -> list[str]:
-            return [key for key in leaked if await locks.model.holders(key)]
+        async def left() -> list[str]:
+            """The keys on which anything is left of a cancelled acquire."""
+            return [
+                key
+                for key in free + held
+                if len(await holder.model.holders(key)) != (key in held)
+                or await holder.model.waiters(key)
+            ]
 
         end = time.monotonic() + 10
-        while leaked := await look():
-            assert time.monotonic() < end, f"still held: {leaked}"
+        while found := await left():
+            assert time.monotonic() < end, f"still held or queued: {found}"
             await asyncio.sleep(0.05)
+        for lease in leases:
+            assert await lease.release()
+        assert [key for key in held if await holder.model.holders(key)] == []
     proxy.close()
 
 
