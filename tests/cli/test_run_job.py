@@ -1,4 +1,4 @@
-"""`joblock run` as a job: joining the run in progress, several at a time, a key that stays closed."""
+"""`joblock run` as a job: joining the run in progress, several at a time, closing the key."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ _COMMANDS = {
     "peek": "Show who holds a key, since when, and who waits for it.",
     "release": "Break a lease that its holder no longer gives back.",
     "schema": "Print the tables of a store.",
+    "doctor": "See whether a store can keep what joblock promises.",
 }
 
 
