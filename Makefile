@@ -30,7 +30,8 @@ model: packages ## check the protocol's model
 	model/check.sh
 
 .PHONY: bench
-bench: .venv/.with-dev ## measure joblock beside what it stands on (ARGS=memory for a part)
+bench: setup ## measure joblock and its peers (ARGS="--quick redis" for a part)
+	.venv/bin/python -m benchmarks.peers
 	.venv/bin/python -m benchmarks $(ARGS)
 
 .PHONY: setup
