@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 import uuid
 
 import asyncpg
@@ -11,7 +12,7 @@ import pytest
 from postgres_harness import AsyncpgHarness
 from postgres_proxy import Proxy
 
-from joblock import AsyncJobLocks, JobLocks, StoreMisconfigured, StoreUnavailable
+from joblock import AsyncJobLocks, JobLocks, StoreError, StoreMisconfigured, StoreUnavailable
 from joblock.store.ops import Acquire, Granted
 from joblock.testing.clients.running import Running
 from joblock.testing.clients.stage import Stage
@@ -62,8 +63,8 @@ async def test_no_connection_of_the_pool_is_used(pool, key):
 
 
 async def test_a_loop_that_is_blocked_for_many_ttls_keeps_its_lease(pool, key):
-    async with AsyncJobLocks(pool) as locks, locks.lock(key, ttl=0.5) as lease:
-        time.sleep(2)  # noqa: ASYNC251 - that is the point
+    async with AsyncJobLocks(pool) as locks, locks.lock(key, ttl=2) as lease:
+        time.sleep(4.5)  # noqa: ASYNC251 - that is the point
         assert lease.held
 
 
@@ -137,9 +138,9 @@ async def test_another_default_isolation_level_changes_nothing(pg, key, level):
     async with (
         asyncpg.create_pool(pg.url, min_size=1, server_settings=settings) as pool,
         AsyncJobLocks(pool) as locks,
-        locks.lock(key, ttl=0.5) as lease,
+        locks.lock(key, ttl=2) as lease,
     ):
-        await asyncio.sleep(1)  # more than a ttl: it has been renewed
+        await asyncio.sleep(2.5)  # more than a ttl: it has been renewed
         assert lease.held
         assert await locks.acquire(key) is None
 
@@ -174,6 +175,17 @@ async def test_a_password_is_not_shown(pg):
         async with AsyncJobLocks(pool) as locks:
             assert "s3cret" not in locks.store.url + repr(locks)
             assert str(pg.port) in locks.store.url
+
+
+@pytest.mark.parametrize("secret", ["s3c/retpw", "s3c@retpw", "s3c:retpw", "s3c%zzretpw"])
+async def test_a_password_is_not_shown_by_the_error_about_a_wrong_url(secret):
+    pool = asyncpg.create_pool(f"postgresql://u:{secret}@127.0.0.1:1/d", min_size=0)
+    async with AsyncJobLocks(pool) as locks:
+        with pytest.raises(StoreError) as refused:
+            await locks.model.peek("key")
+    said = "".join(traceback.format_exception(refused.value)) + repr(locks) + locks.store.url
+    assert "s3c" not in said
+    assert "retpw" not in said
 
 
 async def test_acquires_that_are_cancelled_behind_a_slow_network_leave_nothing_held(pg, key):

@@ -225,3 +225,12 @@ def test_a_password_in_a_url_with_a_slash_too_many_or_too_few_is_not_shown(url: 
     with pytest.raises(ValueError, match="app") as refused:
         open_store("sqlite://app:S3CRET@db/x")
     assert "S3CRET" not in str(refused.value)
+
+
+def test_an_unknown_scheme_is_told_which_there_are_and_what_to_install():
+    with pytest.raises(ValueError, match="oracle") as refused:
+        open_store("oracle://h/d")
+    for word in ("memory", "postgresql", "redis+sentinel", "sqlite", "joblock[postgres]"):
+        assert word in str(refused.value)
+    with pytest.raises(ValueError, match="SQLAlchemy"):
+        open_store("postgresql+asyncpg://app@db/app")

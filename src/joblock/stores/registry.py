@@ -7,6 +7,7 @@ scheme and a function that takes the URL and returns a store.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -146,17 +147,44 @@ def safe_url(url: str) -> str:
     if scheme != "sqlite" or not rest.startswith("/"):
         # One slash too many is a slip; only in a file's path it means something.
         secrets, at, place = rest.rpartition("@")
-        user, colon, _ = secrets.partition(":")
+        user, colon, secret = secrets.partition(":")
+        if "=" in secret.partition("?")[2]:
+            # What is before the sign may be an option, and what is behind it the rest of it.
+            at = place = ""
         rest = f"{user}{colon}{'***' if colon else ''}{at}{place}"
     place, question, query = rest.partition("?")
     shown = "&".join(_without_secret(pair) for pair in query.split("&"))
     return f"{scheme}{separator}{place}{question}{shown}"
 
 
+def masked(message: str, url: str) -> str:
+    """What somebody else says about a URL, without what could be a part of a password in it."""
+    from urllib.parse import unquote
+
+    rest = url.partition(":")[2]
+    before, _, _ = rest.rpartition("@")
+    parts = [before.lstrip("/").partition(":")[2]]
+    parts += [pair for pair in rest.partition("?")[2].split("&") if _without_secret(pair) != pair]
+    secrets = {
+        piece
+        for part in parts
+        for text in (part, unquote(part))
+        for pieces in (_PIECE.findall(text), re.findall("[^%]{3,}", text))
+        for piece in pieces
+    }
+    for secret in sorted(secrets, key=len, reverse=True):
+        message = message.replace(secret, "***")
+    return message
+
+
+_PIECE = re.compile("[^/@:?#&=]{3,}+(?!=)")
+
+
 def _without_secret(pair: str) -> str:
-    name, equals, _ = pair.partition("=")
+    name, equals, value = pair.partition("=")
     secret = any(word in name.lower() for word in ("pass", "pwd", "secret", "token"))
-    return f"{name}{equals}***" if secret else pair
+    url = "@" in value or "%40" in value
+    return f"{name}{equals}***" if secret or url else pair
 
 
 def _is_store(given: Any) -> bool:
@@ -211,10 +239,17 @@ def _from_url(url: str) -> Store:
         )
     opener = _SCHEMES.get(scheme) or _installed(scheme)
     if opener is None:
-        raise ValueError(
-            f"no store for the URL scheme {scheme!r}; there are: {', '.join(_known())}"
-        )
-    return opener(url)
+        raise ValueError(_unknown(scheme))
+    if "://" not in url and scheme != "memory":
+        raise ValueError(f"the URL of a store begins with {scheme}://; got {safe_url(url)!r}")
+    try:
+        return opener(url)
+    except (TypeError, ValueError) as error:
+        said = str(error)
+        shown = masked(said, url)
+        if shown == said:
+            raise
+        raise type(error)(shown) from None
 
 
 def _entry_points() -> Any:
@@ -228,6 +263,20 @@ def _installed(scheme: str) -> Callable[[str], Any] | None:
         if entry.name == scheme:
             return entry.load()
     return None
+
+
+def _unknown(scheme: str) -> str:
+    base = scheme.partition("+")[0]
+    hint = (
+        f" (SQLAlchemy's {base}+DRIVER is no scheme here: pass {base}://, or the Engine)"
+        if base in _SCHEMES
+        else ""
+    )
+    return (
+        f"no store for the URL scheme {scheme!r}{hint}; there are: {', '.join(_known())}. "
+        "PostgreSQL needs pip install 'joblock[postgres]', Redis and Valkey 'joblock[redis]'; a "
+        "store of another package is there once that is installed"
+    )
 
 
 def _known() -> list[str]:

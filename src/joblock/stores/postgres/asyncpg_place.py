@@ -12,6 +12,7 @@ import asyncio
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from joblock.stores.postgres.connect import hiding
 from joblock.stores.postgres.faults import PATIENCE, Trouble
 from joblock.stores.registry import safe_url
 
@@ -32,8 +33,9 @@ class AsyncpgPlace:
     tasks_only = True
 
     def __init__(
-        self, name: str, connect: Callable[[bool], Awaitable[Any]], *, prepared: bool
+        self, url: str, name: str, connect: Callable[[bool], Awaitable[Any]], *, prepared: bool
     ) -> None:
+        self._url = url
         self.name = name
         self.prepared = prepared
         self._connect = connect
@@ -68,16 +70,17 @@ class AsyncpgPlace:
             unprepared: dict[str, Any] = {} if prepared else {"statement_cache_size": 0}
             return await _asyncpg().connect(url, **unprepared)
 
-        return AsyncpgPlace(safe_url(url), connect, prepared=True)
+        return AsyncpgPlace(url, safe_url(url), connect, prepared=True)
 
     async def _opened(self, *, prepared: bool) -> Any:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await self._connect(prepared)
-        except TimeoutError as error:
-            raise _refused(f"no connection within {PATIENCE:g} s") from error
-        except (*errors(), OSError) as error:
-            raise _refused(str(error), getattr(error, "sqlstate", None) or "") from error
+        with hiding(self._url):
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await self._connect(prepared)
+            except TimeoutError as error:
+                raise _refused(f"no connection within {PATIENCE:g} s") from error
+            except (*errors(), OSError, ValueError) as error:
+                raise _refused(str(error), getattr(error, "sqlstate", None) or "") from error
 
 
 def place_of_asyncpg(pool: Any) -> AsyncpgPlace:
@@ -108,7 +111,8 @@ def place_of_asyncpg(pool: Any) -> AsyncpgPlace:
         return connection
 
     prepared = given.get("statement_cache_size") != 0
-    return AsyncpgPlace(_shown(pool._connect_args, given), connect, prepared=prepared)  # noqa: SLF001
+    dsn = str((pool._connect_args or [""])[0] or "")  # noqa: SLF001
+    return AsyncpgPlace(dsn, _shown(dsn, given), connect, prepared=prepared)
 
 
 def errors() -> tuple[type[Exception], ...]:
@@ -121,9 +125,9 @@ def _asyncpg() -> Any:
     return import_module("asyncpg")  # it has no types
 
 
-def _shown(arguments: tuple[Any, ...] | list[Any], settings: dict[str, Any]) -> str:
-    if arguments and arguments[0]:
-        return safe_url(str(arguments[0]))
+def _shown(dsn: str, settings: dict[str, Any]) -> str:
+    if dsn:
+        return safe_url(dsn)
     host, port = settings.get("host") or "", settings.get("port")
     return f"postgresql://{host}{f':{port}' if port else ''}/{settings.get('database') or ''}"
 

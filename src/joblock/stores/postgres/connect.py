@@ -5,13 +5,14 @@ All of them are joblock's own, bounded in number, and given up when they do not 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from joblock.stores.postgres.faults import PATIENCE, Trouble
-from joblock.stores.registry import safe_url
+from joblock.stores.registry import masked, safe_url
 from joblock.values.errors import StoreMisconfigured
 
 if TYPE_CHECKING:
@@ -107,14 +108,29 @@ def place_of_url(conninfo: str) -> Place:
     def connect() -> Any:
         import psycopg
 
-        return _opened(psycopg.Connection, conninfo, {})
+        with hiding(conninfo):
+            return _opened(psycopg.Connection, conninfo, {})
 
     async def connect_async() -> Any:
         import psycopg
 
-        return await _opened_async(psycopg.AsyncConnection, conninfo, {})
+        with hiding(conninfo):
+            return await _opened_async(psycopg.AsyncConnection, conninfo, {})
 
     return Place(safe_url(conninfo), connect, connect_async)
+
+
+@contextmanager
+def hiding(url: str) -> Generator[None]:
+    """Say nothing of the password, which may be in what is said about a URL that is wrong."""
+    try:
+        yield
+    except Trouble as trouble:
+        said = str(trouble)
+        shown = masked(said, url)
+        if shown == said:
+            raise
+        raise trouble.saying(shown) from None
 
 
 def place_of_pool(pool: Any) -> Place:

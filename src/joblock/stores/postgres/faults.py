@@ -63,6 +63,10 @@ class Trouble(Exception):
         self.fresh = fresh
         self.unsent = unsent
 
+    def saying(self, message: str) -> Trouble:
+        """The same in other words."""
+        return Trouble(message, self.code, gone=self.gone, fresh=self.fresh, unsent=self.unsent)
+
 
 class Manner:
     """How the server, or the pooler before it, wants to be spoken to; learned from its errors.
