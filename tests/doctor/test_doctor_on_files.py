@@ -141,6 +141,12 @@ def test_a_store_that_nobody_named_is_a_risk(tmp_path, monkeypatch):
     assert "JOBLOCK_URL" in finding.change
 
 
+def test_a_relative_path_is_a_risk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finding = only(examine("sqlite:///locks.db"), "reach")
+    assert (finding.severity, finding.change) == ("risk", f"write sqlite:///{tmp_path}/locks.db")
+
+
 def test_memory_is_for_one_process(tmp_path):
     report = examine("memory://")
     assert (only(report, "reach").severity, report.holds) == ("risk", True)

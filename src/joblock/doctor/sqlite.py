@@ -84,6 +84,16 @@ def _before_the_first_use(path: Path, findings: list[Finding]) -> Look:
 
 
 def _reach(store: SqliteStore) -> list[Finding]:
+    if store.file.relative:
+        return [
+            risk(
+                "reach",
+                f"its path is relative, so it is {store.file.path}",
+                "a process that is started in another folder has a file of its own: the same job "
+                "runs in both at a time",
+                f"write sqlite:///{store.file.path}",
+            )
+        ]
     if not store.file.default:
         return [good("reach", f"{store.file.path}, for the processes of this machine")]
     return [

@@ -69,11 +69,15 @@ class _Turn:
 
 
 class LeaseFile:
-    """See the module. ``default``: it is the user's own file, which nobody named."""
+    """See the module. ``default``: it is the user's own file, which nobody named.
+
+    ``relative``: which file it is depends on the folder in which the process was started.
+    """
 
     def __init__(self, path: str, clock: Clock) -> None:
         self.path = path
         self.default = False
+        self.relative = False
         self.clock = clock
         self.monotonic = clock.monotonic
         self.wall = clock.wall
@@ -233,8 +237,22 @@ class LeaseFile:
             if isinstance(error, sqlite3.Error) and not is_busy(error):
                 raise explain(self.path, error) from error
             raise
-        if self.default and self.path not in _warned:
-            _warned.add(self.path)
+        self._warn_once()
+        return con
+
+    def _warn_once(self) -> None:
+        """Say which file it is, if another process may well have another one."""
+        if not (self.default or self.relative) or self.path in _warned:
+            return
+        _warned.add(self.path)
+        if self.relative:
+            logger("store").warning(
+                "the path of the lease file is relative, so it is %s: a process that is started in "
+                "another folder has another file, and no lock in common. Write sqlite:///%s",
+                self.path,
+                self.path,
+            )
+        else:
             logger("store").warning(
                 "no store was named, so leases are in %s: they keep apart only the processes of "
                 "this user on this machine. Set JOBLOCK_URL, or pass a URL (this file's is "
@@ -242,7 +260,6 @@ class LeaseFile:
                 self.path,
                 self.path,
             )
-        return con
 
     def _check_identity(self) -> None:
         """Opening can change it: an overlay file system then makes its own copy of the file."""

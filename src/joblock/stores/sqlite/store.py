@@ -71,7 +71,9 @@ class SqliteStore:
                 "an SQLite URL has no options; in a path ? is %3F and # is %23; "
                 f"got {safe_url(url)!r}"
             )
-        return cls(unquote(path))
+        store = cls(unquote(path))
+        store.file.relative = not path.startswith("/")
+        return store
 
     @classmethod
     def default(cls) -> SqliteStore:
