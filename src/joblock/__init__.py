@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from joblock.client.current import current as current
     from joblock.client.current import require as require
     from joblock.client.default import run_with_lock as run_with_lock
+    from joblock.client.events import Event as Event
+    from joblock.client.events import Subscription as Subscription
     from joblock.client.jobs import AsyncJob as AsyncJob
     from joblock.client.jobs import Job as Job
     from joblock.client.signals import release_on_sigterm as release_on_sigterm
@@ -49,6 +51,7 @@ _HOMES = {
     "AsyncLease": "joblock.client.aio",
     "AsyncLock": "joblock.client.aio",
     "JOB_LOCKS_TABLE": "joblock.values.records",
+    "Event": "joblock.client.events",
     "Job": "joblock.client.jobs",
     "JobLock": "joblock.values.records",
     "JobLockError": "joblock.values.errors",
@@ -63,6 +66,7 @@ _HOMES = {
     "StoreError": "joblock.values.errors",
     "StoreMisconfigured": "joblock.values.errors",
     "StoreUnavailable": "joblock.values.errors",
+    "Subscription": "joblock.client.events",
     "Waiting": "joblock.values.records",
     "Worker": "joblock.values.records",
     "current": "joblock.client.current",

@@ -19,7 +19,7 @@ import joblock.occurrence
 import joblock.testing
 from joblock.cli.app import joblock as command_line
 from joblock.client import several
-from joblock.protocol import job, occurrences, request
+from joblock.protocol import job, occurrences, request, tell
 from joblock.values import durations, names, records
 
 PAGE = Page(ROOT / "docs" / "reference.md")
@@ -81,6 +81,7 @@ ALIASES = {
     "Grace",
     "Keys",
     "Occurrence",
+    "Kind",
 }
 TESTING = set(joblock.testing.__all__)
 FENCING = set(joblock.fencing.__all__)
@@ -169,6 +170,7 @@ def test_the_aliases_are_those_of_the_code():
     assert NAMES["OnLost"] == request.OnLost
     assert NAMES["OnStoreError"] == request.OnStoreError
     assert NAMES["LeaseState"] == records.LeaseState
+    assert NAMES["Kind"] == tell.Kind
     for name in ("Reason", "InGrace", "GraceOn"):
         assert NAMES[name] == getattr(job, name)
     for name, module in (

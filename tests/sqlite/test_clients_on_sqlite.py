@@ -6,6 +6,7 @@ import pytest
 from sqlite_harness import SqliteHarness
 
 from joblock.testing.clients import ClientContract
+from joblock.testing.clients.events import Eventful
 from joblock.testing.clients.jobs import Jobs
 from joblock.testing.clients.several import Several
 
@@ -16,7 +17,7 @@ class TestClientsOnSqlite(ClientContract):
         return SqliteHarness(tmp_path)
 
 
-class TestJobsOnSqlite(Jobs, Several):
+class TestJobsOnSqlite(Jobs, Several, Eventful):
     @pytest.fixture
     def harness(self, tmp_path):
         return SqliteHarness(tmp_path)

@@ -389,7 +389,7 @@ class AsyncJobLockModel:
         The leases that were broken are returned. Their holders learn of it at the next renewal.
         """
         hub = self._hub
-        return await _drive(hub, raw.delete(hub.prefix, hub.worker, key, by, why))
+        return await _drive(hub, raw.delete(hub.events, hub.prefix, hub.worker, key, by, why))
 
 
 class AsyncJobLocks(BaseClient):

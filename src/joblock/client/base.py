@@ -12,6 +12,7 @@ from joblock.values.clock import SYSTEM_CLOCK, Clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from joblock.client.events import Event, Subscription
     from joblock.client.seat import Waker
     from joblock.protocol.job import Terms, Verdict
     from joblock.protocol.steps import Flow
@@ -68,6 +69,17 @@ class BaseClient:
     def prefix(self) -> str:
         """What is put before every key."""
         return self._hub.prefix
+
+    def subscribe(self, callback: Callable[[Event], object]) -> Subscription:
+        """Call that for everything that happens to leases of this client, from now on.
+
+        It is called in a thread of its own, with one `joblock.Event` after the other; what it
+        raises is logged, and however slow it is, no lease waits for it. Close the subscription, or
+        leave its `with` block, to hear no more.
+        """
+        from joblock.client.events import subscribe
+
+        return subscribe(self._hub, callback)
 
     def job_flow(
         self, terms: Terms, work: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from joblock.client.exit import at_exit, expect_exit
 from joblock.client.keeper import POLL_FIRST, Keeper
 from joblock.client.seat import ClientSeat, Waker
+from joblock.protocol import tell
 from joblock.protocol.hold import Hold
 from joblock.store.contract import digest
 from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Queueing, Release
@@ -25,9 +26,13 @@ from joblock.values.log import logger
 from joblock.values.names import checked_prefix
 
 if TYPE_CHECKING:
+    from joblock.client.events import Events
     from joblock.protocol.request import Request
     from joblock.store.contract import Store, Subscription
     from joblock.values.clock import Clock
+
+_REFUSED = 10_000
+"""How many keys it remembers having been refused."""
 
 _every: weakref.WeakSet[Hub] = weakref.WeakSet()
 
@@ -49,6 +54,7 @@ class Hub:
         self.label = label
         self.clock = clock
         self.waker = waker
+        self.events: Events | None = None
         self._begin()
         _every.add(self)
 
@@ -67,6 +73,7 @@ class Hub:
         self._dismissed: threading.Event | None = None
         self.owned: dict[tuple[Any, str], weakref.ref[Hold]] = {}
         self.nested: dict[tuple[str, str], int] = {}
+        self._refused: set[str] = set()
         self.keeper = Keeper(self)
 
     @property
@@ -78,6 +85,7 @@ class Hub:
                 store = self._store
                 if store is None:
                     store = self._store = self._open_store()
+                    self.look_who_listens()
                     expect_exit()
         return store
 
@@ -168,7 +176,16 @@ class Hub:
         if not request.holder or self._last_one_out(request.key, holder, closing=True):
             self.undo(Leave(request.key, holder))
 
-    def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
+    def refused_first(self, key: str) -> bool:
+        """Whether a request for a part of that key is refused for the first time."""
+        if key in self._refused or len(self._refused) >= _REFUSED:
+            return False
+        self._refused.add(key)
+        return True
+
+    def admit(
+        self, request: Request, holder: str, granted: Granted, sent: float, began: float
+    ) -> Hold:
         """Begin to keep a lease."""
         hold = Hold(self.clock, request, holder, granted, sent)
         mine = id(hold)
@@ -181,6 +198,8 @@ class Hub:
             logger("lease").warning(
                 "%r took over %r, whose lease by %r had lapsed", holder, hold.key, granted.replaced
             )
+        if self.events is not None:
+            tell.granted(self.events, hold, granted, self.clock.monotonic() - began)
         return hold
 
     def expect(self, hold: Hold) -> None:
@@ -333,6 +352,34 @@ class Hub:
         """Log a loss and call those who asked to be told."""
         logger("lease").warning("%s", hold.loss())
         hold.tell()
+        self._tell_lost(hold)
+
+    def _tell_lost(self, hold: Hold) -> None:
+        if self.events is not None:
+            held = self.clock.monotonic() - hold.since
+            self.events.tell(
+                "lost", hold.name, hold.holder, hold.token, held=held, reason=hold.lost
+            )
+
+    def look_who_listens(self) -> None:
+        """Tell the log, if that wants every event; looked at now and then, since it costs."""
+        import sys
+
+        if "logging" in sys.modules:
+            from logging import DEBUG
+
+            logged = logger("events").isEnabledFor(DEBUG)
+            if logged or self.events is not None:
+                self.tell_events().logged = logged
+
+    def tell_events(self) -> Events:
+        """What happens is told from now on."""
+        with self.lock:
+            if self.events is None:
+                from joblock.client.events import Events
+
+                self.events = Events(self.clock)
+            return self.events
 
     def collected(self, hold: Hold) -> None:
         """Release what nobody can release any more."""
@@ -382,6 +429,7 @@ class Hub:
             if self.retire(hold) and self.last_out(hold) and self.clock.monotonic() < end:
                 self._send_quietly(Release(hold.key, hold.holder, hold.token))
             hold.tell()
+            self._tell_lost(hold)
         for key, holder in list(self.seats):
             if holder and self.clock.monotonic() < end:
                 self._send_quietly(Leave(key, holder))
@@ -390,6 +438,8 @@ class Hub:
             store, self._store, self.call = self._store, None, self._open_and_call
         if store is not None:
             store.close()
+        if self.events is not None:
+            self.events.flush(max(0.0, end - self.clock.monotonic()))
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is held, renewed, released or closed here."""
@@ -397,6 +447,8 @@ class Hub:
         for hold in self.kept():
             hold.lose("forked")
             hold.over = True
+        if self.events is not None:
+            self.events.after_fork()
         store = self._store
         self._begin()
         if store is not None:

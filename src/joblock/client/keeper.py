@@ -200,6 +200,7 @@ class Keeper:
         if self._moment <= self._hub.clock.monotonic():
             self._moment = NEVER
         hub = self._hub
+        hub.look_who_listens()
         self._lose_ended()
         self._run_errands()
         self._renew()
@@ -276,6 +277,9 @@ class Keeper:
                 hold.holder,
                 now - hold.since,
             )
+            if hub.events is not None:
+                held = now - hold.since
+                hub.events.tell("held_long", hold.name, hold.holder, hold.token, held=held)
 
     def _renew_batch(self, holds: list[Hold]) -> None:
         hub = self._hub
@@ -291,6 +295,11 @@ class Keeper:
                 else (logger("lease").exception)
             )
             report("could not renew %d lease(s), will try again: %s", len(holds), error)
+            if hub.events is not None:
+                for hold in holds:
+                    hub.events.tell(
+                        "store_error", hold.name, hold.holder, hold.token, reason=str(error)
+                    )
             return
         self._pause = FIRST_PAUSE
         for hold in confirm(holds, reply, sent):

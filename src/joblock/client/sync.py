@@ -291,7 +291,7 @@ class JobLockModel:
         The leases that were broken are returned. Their holders learn of it at the next renewal.
         """
         hub = self._hub
-        return _drive(hub, raw.delete(hub.prefix, hub.worker, key, by, why))
+        return _drive(hub, raw.delete(hub.events, hub.prefix, hub.worker, key, by, why))
 
 
 class JobLocks(BaseClient):

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from joblock.protocol import tell
 from joblock.protocol.hold import NEVER
+from joblock.protocol.request import SHARED_LIMIT
 from joblock.protocol.steps import Flow, Pause, Seat
 from joblock.store.ops import (
     Acquire,
@@ -24,6 +26,7 @@ from joblock.store.ops import (
     Busy,
     Done,
     Granted,
+    Holders,
     Joined,
     Leave,
     Queueing,
@@ -36,7 +39,9 @@ from joblock.values.errors import LockLost, LockNotAcquired, StoreError, StoreUn
 if TYPE_CHECKING:
     from joblock.protocol.hold import Hold
     from joblock.protocol.request import Request
+    from joblock.protocol.tell import Teller
     from joblock.values.clock import Clock
+    from joblock.values.records import JobLock
 
 OUTAGE_LIMIT = 30.0
 """Seconds of outage after which a wait without end gives up."""
@@ -57,6 +62,11 @@ class Desk(Protocol):
         ...
 
     @property
+    def events(self) -> Teller | None:
+        """Who is told what happens; once there is somebody, that stays so."""
+        ...
+
+    @property
     def listening(self) -> bool:
         """Whether notices reach this client."""
         ...
@@ -69,8 +79,10 @@ class Desk(Protocol):
         """The holder of this acquisition, or the empty text while that holder is just leaving."""
         ...
 
-    def admit(self, request: Request, holder: str, granted: Granted, sent: float) -> Hold:
-        """Begin to keep a lease."""
+    def admit(
+        self, request: Request, holder: str, granted: Granted, sent: float, began: float
+    ) -> Hold:
+        """Begin to keep a lease, asked for in the request sent then and at first when it began."""
         ...
 
     def expect(self, hold: Hold) -> None:
@@ -125,6 +137,10 @@ class Desk(Protocol):
         """What gave a lease or a place back has arrived."""
         ...
 
+    def refused_first(self, key: str) -> bool:
+        """Whether a request for a part of that key is refused for the first time."""
+        ...
+
 
 def acquire(desk: Desk, request: Request) -> Flow[Hold | Busy]:
     """Win a lease, or say who is in the way once the wait is over.
@@ -157,10 +173,12 @@ def acquire_or_join(
             reply = yield _operation(desk, request, holder, queue)
         except StoreUnavailable as error:
             if seat is None:
+                tell.outage(desk, request.name, holder, 0, error)
                 raise
             reply = error
         if type(reply) is Granted:
-            return desk.admit(request, holder, reply, sent)
+            return desk.admit(request, holder, reply, sent, sent)
+        yield from _note_refusal(desk, request, holder, reply)
         if queue is not None and seat is not None:
             return (yield from _Wait(desk, request, holder, seat, queue, sent).settle(reply))
     except BaseException:
@@ -170,7 +188,23 @@ def acquire_or_join(
         if seat is not None:
             seat.leave()
     desk.refused(request, holder)
+    tell.given_up(desk, request, holder, reply, sent)
     return cast("Busy | Joined", reply)
+
+
+def _note_refusal(
+    desk: Desk, request: Request, holder: str, reply: AcquireReply | StoreUnavailable
+) -> Flow[None]:
+    """Tell that it was refused at first; and look whether others state another limit."""
+    tell.refused_at_first(desk, request, holder, reply)
+    if type(reply) is Busy and 1 < request.limit < SHARED_LIMIT and desk.refused_first(request.key):
+        try:
+            leases: tuple[JobLock, ...] = yield Holders(request.key)
+        except StoreError:
+            return
+        others = sorted({lease.limit for lease in leases} - {request.limit})
+        if others:
+            _tell_limits(request, others)
 
 
 def _operation(desk: Desk, request: Request, holder: str, queue: Queueing | None) -> Acquire:
@@ -218,7 +252,18 @@ def _end_if_dismissed(request: Request, seat: Seat) -> None:
 class _Wait:
     """One acquisition that was refused at first and waits."""
 
-    __slots__ = ("desk", "end", "holder", "left", "outage", "queue", "request", "seat", "sent")
+    __slots__ = (
+        "began",
+        "desk",
+        "end",
+        "holder",
+        "left",
+        "outage",
+        "queue",
+        "request",
+        "seat",
+        "sent",
+    )
 
     def __init__(
         self,
@@ -234,7 +279,7 @@ class _Wait:
         self.holder = holder
         self.seat = seat
         self.queue = queue
-        self.sent = sent
+        self.began = self.sent = sent
         self.left = False
         self.end = None if request.wait is None else sent + request.wait / 1000
         self.outage = _Outage(self.end)
@@ -243,9 +288,10 @@ class _Wait:
         """Wait, and settle what came of it."""
         reply = yield from self.out(reply)
         if type(reply) is Granted:
-            return self.desk.admit(self.request, self.holder, reply, self.sent)
+            return self.desk.admit(self.request, self.holder, reply, self.sent, self.began)
         if not self.left:
             self.desk.refused(self.request, self.holder)
+        tell.given_up(self.desk, self.request, self.holder, reply, self.began)
         return cast("Busy | Joined", reply)
 
     def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
@@ -267,6 +313,8 @@ class _Wait:
 
     def _sit(self, busy: Busy) -> Flow[None]:
         self.outage.over()
+        if not self.queue.arrival:
+            tell.queued(self.desk, self.request, self.holder, busy)
         self.queue = self.queue._replace(arrival=busy.arrival)
         if self.queue.join == 0:
             self.queue = self.queue._replace(join=busy.token)
@@ -286,6 +334,7 @@ class _Wait:
         try:
             return (yield _operation(self.desk, self.request, self.holder, self.queue))
         except StoreUnavailable as error:
+            tell.outage(self.desk, self.request.name, self.holder, 0, error)
             return error
 
     def _last_chance(self) -> Flow[AcquireReply]:
@@ -357,6 +406,7 @@ def release(
         reply: Released = yield op
     except StoreError as error:
         _tell_unreleased(hold, error)
+        tell.outage(desk, hold.name, hold.holder, hold.token, error)
         desk.undo(op)
         return True
     except BaseException:
@@ -367,6 +417,8 @@ def release(
         hold.left = True
         hold.lose("refused")
         desk.tell_loss(hold)
+    elif desk.events is not None:
+        tell.released(desk, hold)
     return reply.freed
 
 
@@ -406,6 +458,18 @@ def _self_wait(request: Request) -> str:
     return (
         f"this thread or task already holds {request.name!r} and would wait for itself for ever: "
         "pass reentrant=True to nest, or wait=False to be told"
+    )
+
+
+def _tell_limits(request: Request, others: list[int]) -> None:
+    from joblock.values.log import logger
+
+    logger("lease").warning(
+        "%r is held under limit %s, and this process states limit %d: while both are in use, as "
+        "many may hold it as each grant's own limit allows; state one limit everywhere",
+        request.key,
+        " and ".join(map(str, others)),
+        request.limit,
     )
 
 

@@ -185,6 +185,8 @@ def run_job(
         if terms.on_store_error == "raise":
             raise
         logger("job").warning("skipped %r: the store is unavailable: %s", request.key, error)
+        if desk.events is not None:
+            desk.events.tell("skipped", request.name, reason="store_error")
         return Verdict(Outcome(ran=False, reason="store_error"))
     if isinstance(won, Joined):
         return Verdict(Outcome(ran=False, reason="joined", token=won.token))

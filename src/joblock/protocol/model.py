@@ -5,6 +5,8 @@ Nothing here is renewed, nested or remembered: the holder is the caller's, and s
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from joblock.protocol.steps import Flow
 from joblock.store.ops import (
     Acquire,
@@ -24,6 +26,9 @@ from joblock.values.durations import Duration, to_ms
 from joblock.values.log import logger
 from joblock.values.names import checked_holder, checked_prefix, full_key
 from joblock.values.records import JobLock, Waiting
+
+if TYPE_CHECKING:
+    from joblock.protocol.tell import Teller
 
 PAGE = 200
 
@@ -82,7 +87,9 @@ def count(prefix: str, within: str) -> Flow[int]:
     return (yield Count(prefix + checked_prefix(within)))
 
 
-def delete(prefix: str, worker: str, key: str, by: str, why: str) -> Flow[tuple[JobLock, ...]]:
+def delete(
+    events: Teller | None, prefix: str, worker: str, key: str, by: str, why: str
+) -> Flow[tuple[JobLock, ...]]:
     """Break every lease of the key, whoever holds it; the leases that were broken."""
     reply: Forced = yield Force(full_key(prefix, key), by or worker.replace("\x1f", " "), why)
     for lease in reply.broken:
@@ -94,6 +101,11 @@ def delete(prefix: str, worker: str, key: str, by: str, why: str) -> Flow[tuple[
             by or "this process",
             why or "no reason given",
         )
+        if events is not None:
+            name = lease.key[len(prefix) :]
+            events.tell(
+                "broken", name, lease.holder, lease.token, reason=why, other=by or "this process"
+            )
     return _bare(prefix, reply.broken)
 
 

@@ -35,6 +35,8 @@ def run_with_lock(
         if on_store_error == "raise":
             raise
         _tell_skipped(request, error)
+        if desk.events is not None:
+            desk.events.tell("skipped", request.name, request.holder, reason="store_error")
         return Ended(ran=False)
     if isinstance(hold, Busy):
         return Ended(ran=False)
