@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from joblock.values.durations import Duration, Wait, to_ms, to_wait
 from joblock.values.names import checked_holder, full_key
@@ -23,9 +24,9 @@ class Request(NamedTuple):
 
     key: str
     name: str
+    holder: str
     ttl: int
     wait: int | None
-    holder: str
     weight: int
     limit: int
     at_least: int
@@ -57,14 +58,34 @@ def make_request(
     on_lost: OnLost,
 ) -> Request:
     """Check every option, alone and together; raises ValueError or TypeError with the value."""
+    options = (ttl, wait, limit, weight, shared, at_least, max_duration, renew, on_lost)
+    try:
+        checked = _check_once(*options)
+    except TypeError:
+        checked = _check(*options)
+    given = "" if holder is None else checked_holder(holder)
+    return Request(full_key(prefix, key), key, given, *checked)
+
+
+_Checked: TypeAlias = tuple[int, "int | None", int, int, int, int, bool, "OnLost"]
+
+
+def _check(
+    ttl: Duration | None,
+    wait: Wait,
+    limit: int | None,
+    weight: int | None,
+    shared: bool,
+    at_least: Duration | None,
+    max_duration: Duration | None,
+    renew: bool,
+    on_lost: OnLost,
+) -> _Checked:
     limit, weight = _capacity(limit, weight, shared)
     longest = 0 if max_duration is None else to_ms(max_duration, "max_duration")
-    return Request(
-        full_key(prefix, key),
-        key,
+    return (
         _ttl(ttl, longest, renew),
         to_wait(wait),
-        "" if holder is None else checked_holder(holder),
         weight,
         limit,
         0 if at_least is None else to_ms(at_least, "at_least"),
@@ -72,6 +93,14 @@ def make_request(
         flag(renew, "renew"),
         one_of(on_lost, ("cancel", "raise", "warn"), "on_lost"),
     )
+
+
+@lru_cache(maxsize=256, typed=True)
+def _check_once(*options: Any) -> _Checked:
+    """The same for options seen before; TypeError for those that are not to be remembered."""
+    if tuple in map(type, options):
+        raise TypeError  # (1, "minutes") == (True, "minutes"), of which only one is a duration
+    return _check(*options)
 
 
 def _ttl(ttl: Duration | None, longest: int, renew: bool) -> int:
