@@ -28,6 +28,7 @@ _COMMANDS = {
     "release": "Break a lease that its holder no longer gives back.",
     "schema": "Print the tables of a store.",
     "doctor": "See whether a store can keep what joblock promises.",
+    "verify": "Prove or refute the promises on a store, by faults.",
 }
 
 
