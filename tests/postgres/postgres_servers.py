@@ -124,6 +124,20 @@ class Server(Process):
             return cursor.fetchall() if cursor.description else []
 
 
+class Standby(Server):
+    """A streaming copy of a server, which can only be read."""
+
+    def __init__(self, primary: Server) -> None:
+        Process.__init__(self)
+        self.settings = primary.settings
+        made = self.spawn(
+            binary("pg_basebackup"), "-D", str(self.folder / "data"), "-R", "-c", "fast",
+            "-d", primary.url,
+        )  # fmt: skip
+        assert made.wait(READY) == 0, (self.folder / "log").read_text()
+        self.start()
+
+
 class Bouncer(Process):
     """PgBouncer in transaction mode before a server."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from postgres_harness import AsyncpgHarness, PostgresHarness, TurnedHarness
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
@@ -46,6 +48,23 @@ class TestBehindPgBouncer(Table, Drivers, Threads):
     @pytest.fixture
     def harness(self, bouncer, pg):
         return PostgresHarness(lambda: PostgresStore.from_url(bouncer.url, listen_url=pg.url))
+
+
+class TestSqlalchemyEngine(Table, Drivers, Threads):
+    """Connected as the engine's own pool does it; tasks go by its URL."""
+
+    @pytest.fixture
+    def harness(self, pg):
+        engine = create_engine(pg.url.replace("postgresql:", "postgresql+psycopg:"))
+        yield PostgresHarness(lambda: PostgresStore.from_engine(engine))
+        engine.dispose()
+
+
+class TestSqlalchemyAsyncEngine(Table, Drivers):
+    @pytest.fixture
+    def harness(self, pg):
+        engine = create_async_engine(pg.url.replace("postgresql:", "postgresql+asyncpg:"))
+        return PostgresHarness(lambda: PostgresStore.from_engine(engine))
 
 
 class TestAsyncpgPool(Table, Claims, Notices, Drivers, Threads):

@@ -342,8 +342,9 @@ declare
     s record;
     b record;
 begin
-    if c = '' then
-        -- Held by another, and nobody waits: that needs no lock, nor does it wait for one.
+    if c = '' and current_setting('transaction_read_only') = 'off' then
+        -- Held by another, and nobody waits: that needs no lock, nor does it wait for one. (A
+        -- standby's word is not taken for it: what it knows may be old.)
         select * into r from {schema}.job_locks j where j.key = k and not j.waited;
         t := {schema}.joblock_1_now() / 1000;
         if r.holder <> '' and r.holder <> h and greatest(r.expires_at, r.opens_at) > t then
