@@ -177,6 +177,14 @@ def test_doctor_tells_what_it_found_and_whether_the_promises_hold(cli, locks):
     assert "\ngood       leases: a lease was granted, renewed and given back\n" in ended.stdout
 
 
+def test_doctor_warns_of_nothing_beside_its_findings(cli):
+    env = {"JOBLOCK_URL": None}
+    cli("run", "-q", "k", "--", "true", env=env)
+    ended = cli("doctor", env=env)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "risk       reach: no store is named" in ended.stdout
+
+
 def test_doctor_as_json_has_every_field(cli):
     found = cli.json("doctor", "memory://x")
     assert set(found) == {"store", "holds", "findings"}

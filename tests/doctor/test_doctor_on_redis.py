@@ -6,6 +6,7 @@ import pytest
 from redis_servers import Cluster, Server, binary, wait_until
 from report_reading import only, severities
 
+from joblock import JobLocks
 from joblock.doctor import examine
 from joblock.stores.redis import RedisStore
 from joblock.values.errors import StoreUnavailable
@@ -150,6 +151,17 @@ def test_each_server_of_a_cluster_is_looked_at_and_one_alone_is_broken(tmp_path)
         assert not report.holds
     finally:
         cluster.stop()
+
+
+def test_a_store_with_a_notifier_is_looked_at_and_tried_out_with_it(redis_server, tmp_path):
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with JobLocks(url, notifier=redis_server.url) as locks:
+        assert locks.run_with_lock("k", "30s", lambda: None)
+        report = examine(locks.store)
+        assert only(report, "journal").severity == "good"
+        assert only(report, "notices").severity == "good"
+        redis_server.stop()
+        assert only(examine(locks.store), "notices").severity == "risk"
 
 
 def test_a_server_that_is_away_is_unavailable(redis_server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ def command(store: str | None, as_json: bool, url: str | None) -> int:
         raise click.UsageError(f"two stores: {brief(visible(store), 80)} goes without --url")
     from joblock.doctor import examine
 
+    # What the library would warn of is among the findings.
+    logging.getLogger("joblock").setLevel(logging.ERROR)
     try:
         report = examine(url or store)
     except ValueError as error:

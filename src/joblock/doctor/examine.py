@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from joblock.doctor.report import Finding, Look, Report, broken, good, note, unchecked
 from joblock.doctor.trial import try_out
+from joblock.stores.notified import NotifiedStore
 from joblock.stores.registry import open_store
 from joblock.values.errors import StoreMisconfigured
 from joblock.values.names import checked_prefix
@@ -40,11 +41,17 @@ def examine(store: Any = None, *, prefix: str | None = None) -> Report:
     except StoreMisconfigured as error:
         findings.append(_refused(error))
     finally:
-        opened.close()
+        if opened is not store:
+            opened.close()
     return Report(opened.url, tuple(findings))
 
 
 def _look(store: Store) -> Look:
+    if isinstance(store, NotifiedStore):
+        inner: Store = store._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        look = _look(inner)
+        # Tried out with its notifier, since that is what waiters depend on.
+        return look._replace(trial=store) if look.trial is inner else look
     module = type(store).__module__.split(".")
     if module[:2] == ["joblock", "stores"] and module[2] in _KINDS:
         return import_module(f"joblock.doctor.{module[2]}").look(store)
