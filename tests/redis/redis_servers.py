@@ -231,10 +231,12 @@ class Guarded:
 
     def __init__(self, folder: Path) -> None:
         program = binary("redis-server")
-        self.primary = Server(program, folder / "primary")
+        at_once = "--repl-diskless-sync-delay", "0"
+        self.primary = Server(program, folder / "primary", *at_once)
         self.replica = Server(
-            program, folder / "replica", "--replicaof", f"127.0.0.1 {self.primary.port}"
+            program, folder / "replica", *at_once, "--replicaof", f"127.0.0.1 {self.primary.port}"
         )
+        wait_until(lambda: self.primary.ask("WAIT", 1, 10) == 1, "the replica has caught up")
         self.sentinels = [
             Server(program, folder / f"sentinel{number}", *self._options(folder, number))
             for number in range(3)

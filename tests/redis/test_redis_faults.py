@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis_servers import wait_until
@@ -130,8 +132,6 @@ def test_a_dead_waiter_is_passed_over_without_delay(own_server, locks):
 
 
 def test_a_server_that_hangs_is_an_error_in_bounded_time(own_server, locks):
-    import signal
-
     assert locks.model.acquire("k", 60, "h")
     own_server.signal(signal.SIGSTOP)
     begin = time.monotonic()
@@ -219,3 +219,51 @@ def test_a_grant_that_a_replica_acknowledges_counts(guarded):
     with JobLocks(f"{guarded.url}?min_replicas=1") as locks, locks.lock("k") as lease:
         assert lease.held
         assert guarded.replica.ask("EXISTS", "joblock:{.k}") == 1
+
+
+MANY = [f"k{number}" for number in range(6)]
+
+
+def test_no_grant_of_many_threads_counts_while_the_replica_does_not_answer(guarded):
+    """Each waits for what its own connection has written, though others take connections, too."""
+    over = threading.Event()
+    with JobLocks(f"{guarded.url}?min_replicas=1") as locks, ThreadPoolExecutor(8) as pool:
+
+        def acquire(key):
+            try:
+                return locks.acquire(key, ttl=60)
+            except StoreUnavailable as error:
+                return str(error)
+
+        def read():
+            while not over.is_set():
+                locks.model.peek("another")
+
+        for lease in pool.map(acquire, MANY):
+            lease.release()
+        wait_until(lambda: guarded.primary.ask("WAIT", 1, 100) == 1, "the replica has it all")
+        guarded.replica.signal(signal.SIGSTOP)
+        for _ in range(4):
+            pool.submit(read)
+        answers = list(pool.map(acquire, MANY))
+        over.set()
+        guarded.replica.signal(signal.SIGCONT)
+        assert all("min_replicas=1" in str(answer) for answer in answers)
+        wait_until(lambda: locks.model.count() == 0, "all are taken back")
+
+
+async def test_no_grant_of_many_tasks_counts_while_the_replica_does_not_answer(guarded):
+    async with AsyncJobLocks(f"{guarded.url}?min_replicas=1") as locks:
+
+        async def acquire_all():
+            acquiring = (locks.acquire(key, ttl=60) for key in MANY)
+            return await asyncio.gather(*acquiring, return_exceptions=True)
+
+        for lease in await acquire_all():
+            await lease.release()
+        guarded.replica.signal(signal.SIGSTOP)
+        answers = await acquire_all()
+        guarded.replica.signal(signal.SIGCONT)
+        assert all("min_replicas=1" in str(answer) for answer in answers)
+        while await locks.model.count():  # noqa: ASYNC110 - the store tells
+            await asyncio.sleep(0.01)

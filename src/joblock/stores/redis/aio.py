@@ -232,6 +232,9 @@ class AsyncDriver:
                 if isinstance(step, Send):
                     connection = await self._connection(step.place, step.login)
                     reply = await connection.ask(step.data, step.replies, step.holder)
+                    more = step.then(reply) if step.then is not None else None
+                    if more is not None:
+                        reply += await connection.ask(more, 1, step.holder)
                 elif isinstance(step, Sleep):
                     await asyncio.sleep(step.seconds)
                 elif step.place in self._open:

@@ -8,6 +8,7 @@ with here as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from joblock.store.ops import (
@@ -31,7 +32,7 @@ from joblock.store.ops import (
 from joblock.stores.redis import commands
 from joblock.stores.redis.commands import Command
 from joblock.stores.redis.login import refusal
-from joblock.stores.redis.route import Drop, Flow, Route, Send, Sleep, slot_of
+from joblock.stores.redis.route import Drop, Flow, Route, Send, Sleep, Then, slot_of
 from joblock.stores.redis.scripts import SPACE, key_behind
 from joblock.stores.redis.target import Place, Target
 from joblock.stores.redis.wire import (
@@ -96,26 +97,29 @@ def perform(op: Any, route: Route, target: Target, *, resent: bool = False) -> F
 
 def _acquire(op: Acquire, route: Route, target: Target, *, resent: bool) -> Flow[AcquireReply]:
     command = commands.acquire(op, clustered=route.clustered)
-    place = (yield from route.find(op.key)) if target.min_replicas else None
-    replies, _ = yield from _exchange([command], route, target, holder=op.holder, resent=resent)
+    then = partial(_await_replicas, target.min_replicas) if target.min_replicas else None
+    replies, _ = yield from _exchange(
+        [command], route, target, holder=op.holder, resent=resent, then=then
+    )
     reply = commands.read_acquire(op, replies[0])
     if type(reply) is Busy and reply.arrival and op.queue is not None:
         route.waits(op.queue.client, (op.key,))
-    elif type(reply) is Granted and place is not None:
-        yield from _replicated(op, reply, place, route, target)
+    elif type(reply) is Granted and target.min_replicas:
+        yield from _replicated(op, reply, replies[1], route, target)
     return reply
 
 
+def _await_replicas(wanted: int, replies: list[Any]) -> bytes | None:
+    """What waits for a grant to be replicated: for what its own connection has written last."""
+    granted = isinstance(replies[-1], bytes) and replies[-1][:1] == b"G"
+    return pack("WAIT", wanted, REPLICAS_MS) if granted else None
+
+
 def _replicated(
-    op: Acquire, granted: Granted, place: Place, route: Route, target: Target
+    op: Acquire, granted: Granted, reply: Any, route: Route, target: Target
 ) -> Flow[None]:
     """Take a grant back unless enough replicas have it."""
     wanted = target.min_replicas
-    try:
-        replies = yield Send(place, route.login, pack("WAIT", wanted, REPLICAS_MS), 1, op.holder)
-        reply = replies[0]
-    except (ConnectFailed, Disconnected, TimedOut) as error:
-        reply = ServerError(str(error))
     if isinstance(reply, int) and reply >= wanted:
         return
     if not granted.reentered:
@@ -273,12 +277,15 @@ def _exchange(
     *,
     holder: str = "",
     resent: bool = False,
+    then: Then | None = None,
 ) -> Flow[tuple[list[Any], bool]]:
     """Send commands to where they belong; their replies in order, and whether any was sent twice.
 
+    For ``then`` see `Send`: its reply comes last.
+
     Raises StoreUnavailable or StoreMisconfigured.
     """
-    exchange = _Exchange(to_send, route, target, holder, resent)
+    exchange = _Exchange(to_send, route, target, holder, resent, then)
     for attempt in range(TRIES):
         yield from exchange.round()
         if not exchange.todo:
@@ -293,7 +300,13 @@ class _Exchange:
     """Commands on their way: what is still to be sent, and where to."""
 
     def __init__(
-        self, to_send: list[Command], route: Route, target: Target, holder: str, resent: bool
+        self,
+        to_send: list[Command],
+        route: Route,
+        target: Target,
+        holder: str,
+        resent: bool,
+        then: Then | None,
     ) -> None:
         self.commands = to_send
         self.replies: list[Any] = [None] * len(to_send)
@@ -308,6 +321,7 @@ class _Exchange:
         self._route = route
         self._target = target
         self._holder = holder
+        self._then = then
 
     def round(self) -> Flow[None]:
         """Send everything that is left, to each server what it is in charge of."""
@@ -324,7 +338,7 @@ class _Exchange:
     def _send(self, place: Place, group: list[int]) -> Flow[None]:
         data, count = self._pack(group)
         try:
-            answers = yield Send(place, self._route.login, data, count, self._holder)
+            answers = yield Send(place, self._route.login, data, count, self._holder, self._then)
         except ConnectFailed as error:
             yield from self._lost(place, error)
         except Disconnected as error:
@@ -342,6 +356,7 @@ class _Exchange:
                     answers = answers[1:]
                 yield from self._take(place, at, answers[0])
                 answers = answers[1:]
+            self.replies += answers
 
     def _pack(self, group: list[int]) -> tuple[bytes, int]:
         parts: list[bytes] = []

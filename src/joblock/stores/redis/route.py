@@ -7,7 +7,7 @@ asyncio driver each carry out in their way.
 from __future__ import annotations
 
 from binascii import crc_hqx
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from joblock.stores.redis.login import refusal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from joblock.stores.redis.shards import Ears
 
 T = TypeVar("T")
+Then: TypeAlias = Callable[[list[Any]], bytes | None]
 
 SLOTS = 16384
 BROKEN = (ConnectFailed, Disconnected, TimedOut)
@@ -34,6 +35,8 @@ BROKEN = (ConnectFailed, Disconnected, TimedOut)
 class Send(NamedTuple):
     """Send that to that server and have the replies; errors of the server are among them.
 
+    ``then`` makes of these what is to be sent next on the very same connection, if anything is; it
+    has one reply, which is the last one.
     Raises one of `BROKEN`, or the StoreError with which the server turned us away at the door.
     """
 
@@ -42,6 +45,7 @@ class Send(NamedTuple):
     data: bytes
     replies: int
     holder: str = ""
+    then: Then | None = None
 
 
 class Drop(NamedTuple):

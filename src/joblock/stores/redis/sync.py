@@ -310,6 +310,9 @@ class SyncDriver:
         connection = pool.take()
         try:
             replies = connection.ask(step.data, step.replies)
+            more = step.then(replies) if step.then is not None else None
+            if more is not None:
+                replies += connection.ask(more, 1)
         except BaseException:
             pool.discard(connection)
             raise
