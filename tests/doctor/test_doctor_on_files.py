@@ -164,10 +164,14 @@ def test_a_store_of_another_package_is_tried_out_and_its_settings_are_unchecked(
     class Theirs(MemoryStore):
         pass
 
-    report = examine(Theirs("theirs"))
+    store = Theirs("theirs")
+    report = examine(store)
+    store.close()
     assert only(report, "settings").severity == "unchecked"
     assert only(report, "leases").severity == "good"
 
 
 def test_a_store_can_be_given_as_such(file):
-    assert examine(SqliteStore(file)).holds
+    store = SqliteStore(file)
+    assert examine(store).holds
+    store.close()

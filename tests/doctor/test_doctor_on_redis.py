@@ -129,7 +129,9 @@ def test_a_replica_is_broken_and_a_primary_with_one_is_at_risk(redis_server, tmp
 
 
 def test_too_many_replicas_asked_for_are_broken(redis_server):
-    report = examine(RedisStore.from_url(redis_server.url, min_replicas=2))
+    store = RedisStore.from_url(redis_server.url, min_replicas=2)
+    report = examine(store)
+    store.close()
     assert only(report, "replicas").severity == "broken"
     assert "min_replicas=2" in only(report, "replicas").found
     assert only(report, "leases").severity == "broken"
