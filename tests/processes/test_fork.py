@@ -202,6 +202,30 @@ def test_a_child_forked_inside_an_event_loop_begins_anew(
     assert spectator.leases() == ()
 
 
+def test_a_child_that_ends_its_parents_event_loop_leaves_the_connections_in_it_alone(
+    workers: Workers, spectator: Spectator
+) -> None:
+    parent = workers.start(
+        """
+        locks = AsyncJobLocks(url)
+        async def main():
+            lease = await locks.acquire("key", ttl=30)
+            pid = os.fork()
+            if not pid:
+                return
+            await asyncio.to_thread(os.waitpid, pid, 0)
+            say(lease.held, await lease.release())
+            async with locks.lock("key", ttl=30) as again:
+                say(again.held)
+        asyncio.run(main())
+        """
+    )
+    assert parent.hear() == "True True"
+    assert parent.hear() == "True"
+    assert parent.ended() == 0
+    assert spectator.leases() == ()
+
+
 def test_a_child_that_goes_on_in_its_parents_event_loop_uses_no_connection_of_its_parents(
     workers: Workers, spectator: Spectator
 ) -> None:
@@ -210,12 +234,12 @@ def test_a_child_that_goes_on_in_its_parents_event_loop_uses_no_connection_of_it
         locks = AsyncJobLocks(url)
         async def main():
             lease = await locks.acquire("key", ttl=30)
-            driver = locks._hub.waker.drivers[asyncio.get_running_loop()]
+            line = locks._hub.waker.lines[asyncio.get_running_loop()]
             loop = asyncio.get_running_loop()
             pid = os.fork()
             if not pid:
                 asyncio._set_running_loop(loop)
-                say(loop in locks._hub.waker.drivers)
+                say(loop in locks._hub.waker.lines)
                 os._exit(0)
             os.waitpid(pid, 0)
             await lease.release()

@@ -101,12 +101,11 @@ async def test_the_first_use_of_the_file_does_not_hold_up_the_loop(store, tasks)
 
 
 async def test_a_task_cancelled_while_the_file_is_busy_ends_at_once_and_settles_later(
-    other_writer, tasks, call
+    other_writer, tasks, store, call
 ):
     settled = threading.Event()
     task = asyncio.ensure_future(tasks.call(Acquire("key", "B", LONG)))
-    await until(helpers)
-    await asyncio.sleep(0.01)
+    await until(lambda: store.file.wanted)  # a thread is at it, and finds the file busy
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -7,6 +7,7 @@ same keeper thread, so a computation that blocks the loop does not cost the leas
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
@@ -23,7 +24,7 @@ from joblock.protocol import model as raw
 from joblock.protocol.job import Grace, GraceOn, InGrace, make_terms
 from joblock.protocol.occurrences import Occurrence, with_occurrence
 from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
-from joblock.protocol.run import Ended, annotate, run_with_lock
+from joblock.protocol.run import Ended, annotate, give_back, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
 from joblock.values.durations import Duration, Wait, to_ms
@@ -57,27 +58,27 @@ class _TaskWaker:
     """Tasks wait on asyncio.Event; each event loop has its own driver."""
 
     def __init__(self) -> None:
-        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
+        self.lines: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     owner = staticmethod(asyncio.current_task)
 
     def driver(self, hub: Hub) -> AsyncDriver:
         """That of the running event loop, made at its first use there."""
         loop = _running_loop()
-        line = self._lines.get(loop)
+        line = self.lines.get(loop)
         if line is None:
-            for other in tuple(self._lines):
+            for other in tuple(self.lines):
                 if other.is_closed():  # without a word: see _Line
-                    self._lines.pop(other, None)
-            line = self._lines[loop] = _Line(hub.store.async_driver(), self._lines, loop)
+                    self.lines.pop(other, None)
+            line = self.lines[loop] = _Line(hub.store.async_driver(), self.lines, loop)
         return line.driver
 
     def hang_up(self) -> _Line | None:
         """Forget the running loop's, which is to be closed."""
-        return self._lines.pop(_running_loop(), None)
+        return self.lines.pop(_running_loop(), None)
 
     def forked(self) -> Any:
-        lines, self._lines = self._lines, {}
+        lines, self.lines = self.lines, {}
         return lines
 
     def event(self) -> _LoopEvent:
@@ -95,7 +96,7 @@ class _TaskWaker:
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
         loop = asyncio._get_running_loop()  # noqa: SLF001
-        line = self._lines.get(loop) if loop is not None else None
+        line = self.lines.get(loop) if loop is not None else None
         if line is None:
             then()
         else:
@@ -131,13 +132,16 @@ async def _until_closed(
     lines: dict[asyncio.AbstractEventLoop, _Line],
     loop: asyncio.AbstractEventLoop,
 ) -> AsyncGenerator[None]:
+    process = os.getpid()
     try:
         yield
     finally:
-        line = lines.get(loop)
-        if line is not None and line.driver is driver:
-            del lines[loop]
-        await driver.aclose()
+        # A forked child that ends its parent's loop shares what that loop watches: hands off.
+        if os.getpid() == process:
+            line = lines.get(loop)
+            if line is not None and line.driver is driver:
+                del lines[loop]
+            await driver.aclose()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -157,21 +161,25 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
     # with it whatever was acquired.
     thrown: list[BaseException] = []
     call = cast("Callable[[Any], Awaitable[Any]]", cast("_TaskWaker", hub.waker).driver(hub).call)
-    while True:
-        try:
-            step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            kind = step.__class__
-            if kind is Pause:
-                await _pause(hub, step)
-            elif kind is Work:
-                reply = await _work(hub, step)
-            else:
-                reply = await call(step)
-        except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
-            thrown.append(caught)
+    try:
+        while True:
+            try:
+                step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                kind = step.__class__
+                if kind is Pause:
+                    await _pause(hub, step)
+                elif kind is Work:
+                    reply = await _work(hub, step)
+                else:
+                    reply = await call(step)
+            except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
+                thrown.append(caught)
+    except BaseException:
+        flow.close()  # an interrupt fell between two of its steps: it gives back what it has
+        raise
 
 
 async def _pause(hub: Hub, pause: Pause) -> None:
@@ -266,8 +274,12 @@ class AsyncLease(BaseLease):
     async def leave_block(self, error: BaseException | None) -> None:
         """End a block: release, and raise what was lost unless the block raises already."""
         canceller, self._canceller = self._canceller, None
-        own = error if canceller is None else await canceller.end(error)
-        await _drive(self._hub, flows.release(self._hub, self.hold))
+        try:
+            own = error if canceller is None else await canceller.end(error)
+            await _drive(self._hub, flows.release(self._hub, self.hold))
+        except BaseException:
+            self._hub.collected(self.hold)  # cancelled or interrupted before it was begun
+            raise
         lost = flows.loss_after(self.hold)
         if own is not None:
             annotate(own, lost)
@@ -330,11 +342,16 @@ class AsyncLock(BaseLock[AsyncLease]):
             return nested
         if wait != request.wait:
             request = request._replace(wait=wait)
-        won = await _drive(hub, flows.acquire(hub, request))
-        if isinstance(won, Busy):
-            return won
-        lease = AsyncLease(hub, won)
-        self._push(owner, lease)
+        won = None
+        try:
+            won = await _drive(hub, flows.acquire(hub, request))
+            if isinstance(won, Busy):
+                return won
+            lease = AsyncLease(hub, won)
+            self._push(owner, lease)
+        except BaseException:
+            self._take_back(owner, won)
+            raise
         return lease
 
 
@@ -553,8 +570,13 @@ class AsyncJobLocks(BaseClient):
             max_duration=max_duration,
             on_lost=on_lost,
         )
-        won = await _drive(self._hub, flows.acquire(self._hub, request))
-        return None if isinstance(won, Busy) else AsyncLease(self._hub, won)
+        won = None
+        try:
+            won = await _drive(self._hub, flows.acquire(self._hub, request))
+            return None if isinstance(won, Busy) else AsyncLease(self._hub, won)
+        except BaseException:
+            give_back(self._hub, won)
+            raise
 
     @overload
     def job(self, function: Callable[P, Awaitable[T]], /) -> AsyncJob[P, T]: ...

@@ -23,7 +23,7 @@ from joblock.store.contract import digest
 from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Queueing, Release
 from joblock.values.identity import describe_worker, new_client, new_holder, on_fork
 from joblock.values.log import logger
-from joblock.values.names import checked_prefix
+from joblock.values.names import checked_prefix, checked_text
 
 if TYPE_CHECKING:
     from joblock.client.events import Events
@@ -51,7 +51,7 @@ class Hub:
     ) -> None:
         self._open_store = open_store
         self.prefix = checked_prefix(prefix)
-        self.label = label
+        self.label = checked_text(label, "label")
         self.clock = clock
         self.waker = waker
         self.events: Events | None = None
@@ -173,7 +173,10 @@ class Hub:
 
     def abandon(self, request: Request, holder: str) -> None:
         """Undo an acquisition that ended nobody knows how, unless others share its holder."""
-        if not request.holder or self._last_one_out(request.key, holder, closing=True):
+        if self._store is None:
+            # The store could not even be opened, so nothing was sent.
+            self.refused(request, holder)
+        elif not request.holder or self._last_one_out(request.key, holder, closing=True):
             self.undo(Leave(request.key, holder))
 
     def refused_first(self, key: str) -> bool:

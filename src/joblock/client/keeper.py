@@ -24,11 +24,13 @@ from joblock.protocol.hold import NEVER, Hold
 from joblock.protocol.renew import (
     FIRST_PAUSE,
     batch,
+    batches,
     confirm,
     due_holds,
     ended_holds,
     next_moment,
     postpone,
+    set_aside,
 )
 from joblock.store.ops import CHECK_MS, Check, Checked, KeyState, Leave, Purge, Release
 from joblock.values.errors import StoreError
@@ -51,6 +53,15 @@ UNDO_FOR = 60.0
 """Seconds for which a failed release is tried again; the lease has lapsed long before."""
 
 PURGE_EVERY = 600.0
+PURGE_BATCHES = 20
+"""How many full batches are deleted one after the other, while others' requests wait."""
+
+HANGS = 0.1
+"""Seconds after which nothing else waits for what may wait for a transaction of the caller's."""
+
+MOST_HANGING = 4
+"""Threads that wait like that at most."""
+
 POLL_FIRST, POLL_LONGEST = 0.005, 0.25
 """Pauses between checks while no notice can arrive."""
 
@@ -76,6 +87,7 @@ class Keeper:
         self._event = threading.Event()
         self._thread: threading.Thread | None = None
         self._hand: _Hand | None = None
+        self._hanging: list[threading.Event] = []
         self._moment = NEVER
         self._stopping = False
         self._errands: deque[_Errand] = deque()
@@ -217,18 +229,29 @@ class Keeper:
             moments.append(self._quiet_at)
         return min([next_moment(self._hub.kept()), *moments, *self._checks.values()])
 
-    def _request(self, call: Callable[[], None]) -> None:
-        """Have the hand do it, and tell of losses meanwhile."""
+    def _request(self, call: Callable[[], None], *, may_hang: bool = False) -> None:
+        """Have the hand do it, and tell of losses meanwhile.
+
+        What ``may_hang``, for as long as the caller keeps a transaction open, keeps its thread:
+        there is another one for all else.
+        """
         if self._hand is None:
             self._hand = _Hand()
         done = self._hand.do(call)
         clock = self._hub.clock
+        self._hanging = [one for one in self._hanging if not one.is_set()]
+        may_hang = may_hang and len(self._hanging) < MOST_HANGING
         while not done.is_set():
             # Leases are still being taken, maybe shorter ones: look for them now and then.
-            again = clock.monotonic() + LOOK
+            again = clock.monotonic() + (HANGS if may_hang else LOOK)
             clock.wait(done, min([again, *(hold.deadline for hold in self._hub.kept())]))
             if not done.is_set():
                 self._lose_ended()
+                if may_hang and clock.monotonic() >= again:
+                    self._hanging.append(done)
+                    self._hand.end()
+                    self._hand = None
+                    return
 
     def _lose_ended(self) -> None:
         now = self._hub.clock.monotonic()
@@ -246,7 +269,7 @@ class Keeper:
             if errand.at > now and not self._stopping:
                 self._errands.append(errand)
                 continue
-            self._request(lambda errand=errand: self._run_errand(errand))
+            self._request(lambda errand=errand: self._run_errand(errand), may_hang=True)
 
     def _run_errand(self, errand: _Errand) -> None:
         try:
@@ -257,6 +280,7 @@ class Keeper:
                 errand.at = now + errand.pause
                 errand.pause = min(errand.pause * 2, 2.0)
                 self._errands.append(errand)
+                self.expect(errand.at)
                 return
             logger("lease").warning("could not give back %r: %s", errand.op.key, error)
         self._hub.settled(errand.op)
@@ -266,9 +290,11 @@ class Keeper:
     def _renew(self) -> None:
         hub = self._hub
         now = hub.clock.monotonic()
-        holds = due_holds(hub.kept(), now)
-        if holds:
-            self._request(lambda: self._renew_batch(holds))
+        for holds in batches(due_holds(hub.kept(), now)):
+            guarded = holds[0].guarded
+            if guarded:
+                set_aside(holds)
+            self._request(lambda holds=holds: self._renew_batch(holds), may_hang=guarded)
         for hold in [hold for hold in hub.kept() if hold.held_long(now)]:
             logger("lease").warning(
                 "%r has been held by %r for %.0f s and nothing bounds it: pass max_duration= if "
@@ -300,12 +326,14 @@ class Keeper:
                     hub.events.tell(
                         "store_error", hold.name, hold.holder, hold.token, reason=str(error)
                     )
+            self.expect(next_moment(holds))
             return
         self._pause = FIRST_PAUSE
         for hold in confirm(holds, reply, sent):
             # One that was released meanwhile is refused rightly.
             if not hold.over:
                 hub.lose(hold, "refused")
+        self.expect(next_moment(holds))
 
     # Checks.
 
@@ -377,7 +405,9 @@ class Keeper:
 
     def _purge_batch(self) -> None:
         try:
-            self._hub.call(Purge())
+            for _ in range(PURGE_BATCHES):
+                if self._hub.call(Purge()) < Purge().batch:
+                    return
         except Exception as error:  # noqa: BLE001 - the next one will do
             logger("store").info("could not purge vacated keys: %s", error)
 

@@ -101,6 +101,7 @@ class BaseLease:
                 "the transaction, PostgreSQL, or an SQLite file. Fence the writes with lease.token "
                 "instead: see joblock.fencing"
             )
+        self.hold.guarded = True
         return store.guard(self.hold.key, self.holder, self.token)
 
     def _check_guarded(self, rows: Rows) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joblock.client import current
 from joblock.client.lease import BaseLease
+from joblock.protocol.run import give_back
 from joblock.values.durations import to_ms
 
 if TYPE_CHECKING:
@@ -74,13 +75,26 @@ class BaseLock(Generic[L]):
                 f"this thread or task holds nothing of {self.key!r} through this lock: it was "
                 "released already, or acquired elsewhere (hand over the lease, not the lock)"
             )
-        lease = levels.pop()
-        if not levels:
-            del self._levels[owner]
-        if lease is not None:
-            current.leave(lease)
-            self._hub.disown(owner, lease.hold)
+        lease = levels[-1]
+        try:
+            levels.pop()
+            if not levels:
+                del self._levels[owner]
+            if lease is not None:
+                current.leave(lease)
+                self._hub.disown(owner, lease.hold)
+        except BaseException:
+            if lease is not None:
+                self._hub.collected(lease.hold)
+            raise
         return lease
+
+    def _take_back(self, owner: Any, won: Any) -> None:
+        """An acquisition was interrupted just as it was won."""
+        give_back(self._hub, won)
+        levels = self._levels.get(owner)
+        if levels and levels[-1] is not None and levels[-1].hold is won:
+            self._pop(owner)
 
     def _entered_by(self, lease: L) -> bool:
         """Whether this owner's innermost level is the lease's own, and not a nested one."""

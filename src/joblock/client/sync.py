@@ -16,7 +16,7 @@ from joblock.protocol import model as raw
 from joblock.protocol.job import Grace, GraceOn, InGrace, make_terms
 from joblock.protocol.occurrences import Occurrence, with_occurrence
 from joblock.protocol.request import OnLost, OnStoreError, make_request, one_of
-from joblock.protocol.run import Ended, annotate, run_with_lock
+from joblock.protocol.run import Ended, annotate, give_back, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
 from joblock.values.durations import Duration, Wait, to_ms
@@ -68,21 +68,25 @@ def _drive(hub: Hub, flow: Flow[T]) -> T:
     # with it whatever was acquired.
     thrown: list[BaseException] = []
     call = hub.call
-    while True:
-        try:
-            step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            kind = step.__class__
-            if kind is Pause:
-                _pause(hub, step)
-            elif kind is Work:
-                reply = _work(hub, step)
-            else:
-                reply = call(step)
-        except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
-            thrown.append(caught)
+    try:
+        while True:
+            try:
+                step: Any = flow.throw(thrown.pop()) if thrown else flow.send(reply)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                kind = step.__class__
+                if kind is Pause:
+                    _pause(hub, step)
+                elif kind is Work:
+                    reply = _work(hub, step)
+                else:
+                    reply = call(step)
+            except BaseException as caught:  # noqa: BLE001 - the flow decides, and raises it again
+                thrown.append(caught)
+    except BaseException:
+        flow.close()  # an interrupt fell between two of its steps: it gives back what it has
+        raise
 
 
 def _pause(hub: Hub, pause: Pause) -> None:
@@ -162,7 +166,11 @@ class Lease(BaseLease):
 
 def _leave(hub: Hub, hold: Hold, error: BaseException | None) -> None:
     """End a block: release, and raise what was lost unless the block raises already."""
-    _drive(hub, flows.release(hub, hold))
+    try:
+        _drive(hub, flows.release(hub, hold))
+    except BaseException:
+        hub.collected(hold)  # interrupted before it was begun
+        raise
     lost = flows.loss_after(hold)
     if error is not None:
         annotate(error, lost)
@@ -224,11 +232,16 @@ class Lock(BaseLock[Lease]):
             return nested
         if wait != request.wait:
             request = request._replace(wait=wait)
-        won = _drive(hub, flows.acquire(hub, request))
-        if isinstance(won, Busy):
-            return won
-        lease = Lease(hub, won)
-        self._push(owner, lease)
+        won = None
+        try:
+            won = _drive(hub, flows.acquire(hub, request))
+            if isinstance(won, Busy):
+                return won
+            lease = Lease(hub, won)
+            self._push(owner, lease)
+        except BaseException:
+            self._take_back(owner, won)
+            raise
         return lease
 
 
@@ -464,8 +477,13 @@ class JobLocks(BaseClient):
             max_duration=max_duration,
             on_lost=_for_threads(on_lost),
         )
-        won = _drive(self._hub, flows.acquire(self._hub, request))
-        return None if isinstance(won, Busy) else Lease(self._hub, won)
+        won = None
+        try:
+            won = _drive(self._hub, flows.acquire(self._hub, request))
+            return None if isinstance(won, Busy) else Lease(self._hub, won)
+        except BaseException:
+            give_back(self._hub, won)
+            raise
 
     @overload
     def job(self, function: Callable[P, T], /) -> Job[P, T]: ...

@@ -34,7 +34,13 @@ from joblock.store.ops import (
     Release,
     Released,
 )
-from joblock.values.errors import LockLost, LockNotAcquired, StoreError, StoreUnavailable
+from joblock.values.errors import (
+    LockLost,
+    LockNotAcquired,
+    StoreError,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from joblock.protocol.hold import Hold
@@ -162,7 +168,7 @@ def acquire_or_join(
         request, holder = yield from _wait_for_holder(desk, request)
         if not holder:
             return Busy(request.holder, 0, "held")
-    queue = seat = None
+    queue = seat = reply = None
     if request.wait != 0:
         # Seated before the request is sent: the notice may be faster than the reply.
         seat = desk.seat(request, holder)
@@ -181,8 +187,8 @@ def acquire_or_join(
         yield from _note_refusal(desk, request, holder, reply)
         if queue is not None and seat is not None:
             return (yield from _Wait(desk, request, holder, seat, queue, sent).settle(reply))
-    except BaseException:
-        desk.abandon(request, holder)
+    except BaseException as error:
+        _undo(desk, request, holder, error if reply is None else None)
         raise
     finally:
         if seat is not None:
@@ -205,6 +211,14 @@ def _note_refusal(
         others = sorted({lease.limit for lease in leases} - {request.limit})
         if others:
             _tell_limits(request, others)
+
+
+def _undo(desk: Desk, request: Request, holder: str, first: BaseException | None) -> None:
+    """The acquisition has failed, ``first`` if it is what became of its first request."""
+    if isinstance(first, StoreMisconfigured):
+        desk.refused(request, holder)  # nothing was had, and there is no way to give it back
+    else:
+        desk.abandon(request, holder)
 
 
 def _operation(desk: Desk, request: Request, holder: str, queue: Queueing | None) -> Acquire:

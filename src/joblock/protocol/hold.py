@@ -36,6 +36,7 @@ class Hold:
     detached = False
     left = False
     told = False
+    guarded = False
     handle: Any = None
     on_loss: Sequence[Callable[[], None]] = ()
 

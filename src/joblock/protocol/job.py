@@ -22,7 +22,7 @@ from joblock.protocol.request import (
     make_request,
     one_of,
 )
-from joblock.protocol.run import Ended, work_under
+from joblock.protocol.run import Ended, give_back, work_under
 from joblock.protocol.steps import Flow
 from joblock.store.ops import Joined
 from joblock.values.durations import Duration, Wait, to_ms, to_wait
@@ -177,31 +177,35 @@ def run_job(
         tick = tick(*args, **kwargs) if callable(tick) else tick
         request = with_occurrence(request, tick, terms.occurrence_ttl)
     grace = _grace_of(terms, args, kwargs)
+    won = None
     try:
         won = yield from acquire_or_join(
             desk, request, skip_grace=terms.skip_grace, join=0 if terms.join else None
         )
+        if isinstance(won, Joined):
+            return Verdict(Outcome(ran=False, reason="joined", token=won.token))
+        if not isinstance(won, Hold):
+            return Verdict(Outcome(ran=False, reason=_why(request, won), token=won.token), busy=won)
+        ended: Ended = yield from work_under(
+            desk,
+            won,
+            work,
+            grace=grace,
+            grace_always=terms.grace_always,
+            counts=True,
+            done=done_by(request),
+        )
+        return Verdict(Outcome(ran=True, value=ended.value, token=won.token), ended.error)
     except StoreUnavailable as error:
-        if terms.on_store_error == "raise":
+        if won is not None or terms.on_store_error == "raise":
             raise
         logger("job").warning("skipped %r: the store is unavailable: %s", request.key, error)
         if desk.events is not None:
             desk.events.tell("skipped", request.name, reason="store_error")
         return Verdict(Outcome(ran=False, reason="store_error"))
-    if isinstance(won, Joined):
-        return Verdict(Outcome(ran=False, reason="joined", token=won.token))
-    if not isinstance(won, Hold):
-        return Verdict(Outcome(ran=False, reason=_why(request, won), token=won.token), busy=won)
-    ended: Ended = yield from work_under(
-        desk,
-        won,
-        work,
-        grace=grace,
-        grace_always=terms.grace_always,
-        counts=True,
-        done=done_by(request),
-    )
-    return Verdict(Outcome(ran=True, value=ended.value, token=won.token), ended.error)
+    except BaseException:
+        give_back(desk, won)
+        raise
 
 
 def not_run(key: str, verdict: Verdict) -> LockNotAcquired:

@@ -24,7 +24,7 @@ from joblock.store.ops import (
 )
 from joblock.values.durations import Duration, to_ms
 from joblock.values.log import logger
-from joblock.values.names import checked_holder, checked_prefix, full_key
+from joblock.values.names import checked_holder, checked_prefix, checked_text, full_key
 from joblock.values.records import JobLock, Waiting
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def delete(
     events: Teller | None, prefix: str, worker: str, key: str, by: str, why: str
 ) -> Flow[tuple[JobLock, ...]]:
     """Break every lease of the key, whoever holds it; the leases that were broken."""
+    checked_text(by, "by")
+    checked_text(why, "why")
     reply: Forced = yield Force(full_key(prefix, key), by or worker.replace("\x1f", " "), why)
     for lease in reply.broken:
         logger("lease").warning(

@@ -36,6 +36,23 @@ def next_moment(holds: Iterable[Hold]) -> float:
     return min((min(hold.due, hold.deadline) for hold in holds), default=NEVER)
 
 
+def batches(holds: list[Hold]) -> list[list[Hold]]:
+    """Those to renew together: all of them, but for each that a transaction may keep waiting.
+
+    A guarded lease cannot be renewed before the transaction ends that guards it, and what is
+    renewed with it is not told before.
+    """
+    free = [hold for hold in holds if not hold.guarded]
+    guarded = [[hold] for hold in holds if hold.guarded]
+    return [free, *guarded] if free else guarded
+
+
+def set_aside(holds: list[Hold]) -> None:
+    """They are being renewed, and the answer may be long in coming: not to be sent again."""
+    for hold in holds:
+        hold.due = hold.deadline
+
+
 def batch(holds: list[Hold], now: float) -> Refresh:
     """One request for all of them, in key order so that two batches never deadlock."""
     holds.sort(key=_BY_KEY)

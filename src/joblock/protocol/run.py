@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joblock.protocol.acquire import Desk, acquire, loss_after, release
+from joblock.protocol.hold import Hold
 from joblock.protocol.occurrences import done_by
 from joblock.protocol.steps import Flow, Work
 from joblock.store.ops import Busy
 from joblock.values.errors import LockLost, StoreUnavailable
 
 if TYPE_CHECKING:
-    from joblock.protocol.hold import Hold
     from joblock.protocol.request import OnStoreError, Request
     from joblock.store.ops import Done
 
@@ -29,18 +29,22 @@ def run_with_lock(
     desk: Desk, request: Request, work: Callable[[], Any], on_store_error: OnStoreError
 ) -> Flow[Ended]:
     """Call ``work`` if the lease is won at once; see `joblock.JobLocks.run_with_lock`."""
+    hold = None
     try:
         hold = yield from acquire(desk, request)
+        if isinstance(hold, Busy):
+            return Ended(ran=False)
+        return (yield from work_under(desk, hold, work, done=done_by(request)))
     except StoreUnavailable as error:
-        if on_store_error == "raise":
+        if hold is not None or on_store_error == "raise":
             raise
         _tell_skipped(request, error)
         if desk.events is not None:
             desk.events.tell("skipped", request.name, request.holder, reason="store_error")
         return Ended(ran=False)
-    if isinstance(hold, Busy):
-        return Ended(ran=False)
-    return (yield from work_under(desk, hold, work, done=done_by(request)))
+    except BaseException:
+        give_back(desk, hold)
+        raise
 
 
 def work_under(
@@ -60,12 +64,7 @@ def work_under(
     the occurrence that is over then. The exception is returned, not raised: a StopIteration would
     not get out of a generator.
     """
-    try:
-        value, error = yield Work(work, hold)
-    except GeneratorExit:
-        # The flow was dropped: nothing may be yielded any more.
-        desk.collected(hold)
-        raise
+    value, error = yield Work(work, hold)
     well = error is None
     grace = grace if well or grace_always else 0
     yield from release(desk, hold, grace=grace, ok=counts and well, done=done if well else None)
@@ -76,6 +75,16 @@ def work_under(
         lost.value = value
         error = lost
     return Ended(ran=True, value=value, error=error)
+
+
+def give_back(desk: Desk, won: object) -> None:
+    """A run was cut off, or its flow dropped, somewhere between its grant and its release.
+
+    Nothing may be yielded any more, so it is released behind the caller's back; unless it was
+    already, or a thread still works under it, which then does so.
+    """
+    if isinstance(won, Hold) and not won.detached:
+        desk.collected(won)
 
 
 def annotate(error: BaseException, lost: LockLost | None) -> None:

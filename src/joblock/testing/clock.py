@@ -23,7 +23,7 @@ NEVER = float("inf")
 class _Sleeper:
     """Somebody who waits: until when, for which event, and how to wake it when the time comes."""
 
-    __slots__ = ("event", "until", "wake", "woken")
+    __slots__ = ("counts", "event", "until", "wake", "woken")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class _Sleeper:
         self.until = until
         self.wake = wake
         self.woken = False
+        self.counts = True
 
     @property
     def asleep(self) -> bool:
@@ -104,7 +105,7 @@ class ManualClock:
     def settle(self, threads: int = 0) -> None:
         """Wait until all background threads are idle, ``threads`` of them at least."""
         self._wait_for(
-            lambda: self._at_rest(threads),
+            lambda: len(self._idle) >= threads and not self._busy(),
             lambda: (
                 f"after {self._patience} s at least {threads} background thread(s) should be idle, "
                 f"and no other busy; busy: {self._busy()}"
@@ -112,10 +113,15 @@ class ManualClock:
             self._patience,
         )
 
+    def at_rest(self) -> bool:
+        """Whether all background threads are idle now."""
+        with self._changed:
+            return not self._busy()
+
     def sleepers(self) -> int:
         """How many callers (threads and tasks, background threads apart) are waiting now."""
         with self._changed:
-            return sum(sleeper.asleep for sleeper in self._callers)
+            return sum(sleeper.counts and sleeper.asleep for sleeper in self._callers)
 
     def wait_for_sleepers(self, count: int, timeout: float | None = None) -> None:
         """Wait until at least ``count`` callers are waiting."""
@@ -140,6 +146,8 @@ class ManualClock:
     def wait(self, event: threading.Event, until: float | None) -> None:
         """Block until ``event`` is set or `monotonic` reaches ``until`` (``None``: no limit)."""
         sleeper = self._thread_sleeper(event, until)
+        # A keeper that awaits an answer is no caller that waits for its turn.
+        sleeper.counts = not threading.current_thread().name.startswith("joblock-")
         with self._changed:
             self._callers.add(sleeper)
             self._changed.notify_all()
@@ -207,9 +215,6 @@ class ManualClock:
         with self._changed:
             asleep = (sleeper.until for sleeper in self._everyone() if sleeper.asleep)
             return min(asleep, default=NEVER)
-
-    def _at_rest(self, threads: int) -> bool:
-        return len(self._idle) >= threads and not self._busy()
 
     def _busy(self) -> list[str]:
         """The background threads that have something to do; the ended ones are forgotten."""

@@ -99,12 +99,14 @@ class _Rule:
 class Faults:
     """What goes wrong between one client and its store.
 
-    ``requests`` is what the client sent, ``done`` what of it the store has done.
+    ``requests`` is what the client sent, ``done`` what of it the store has done, ``heard`` the
+    notices that it took in.
     """
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self.requests: list[Any] = []
         self.done: list[Any] = []
+        self.heard: list[Notice] = []
         self.deaf = False
         self.passes = 0
         self.connects: list[Callable[[], None]] = []
@@ -227,6 +229,7 @@ class FaultyStore:
         def hear(notice: Notice) -> None:
             if not self.faults.drops(notice):
                 deliver(notice)
+                self.faults.heard.append(notice)
 
         subscription = self.inner.subscribe(client, hear, connected)
         return FaultySubscription(subscription, self.faults, connected)

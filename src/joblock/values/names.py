@@ -59,14 +59,25 @@ def checked_resource(resource: Any) -> str:
     return _checked(resource, "resource")
 
 
+def checked_text(text: Any, what: str) -> str:
+    """Check what is only kept to be shown: any text that every store can keep."""
+    if not isinstance(text, str):
+        raise TypeError(f'{what} is text, such as "night shift"; got {text!r}')
+    return _keepable(text, what)
+
+
 def _checked(text: str, what: str) -> str:
     if len(text) > MAX_LENGTH:
         raise ValueError(
             f"a {what} has at most {MAX_LENGTH} characters, its prefix included; "
             f"got {len(text)}: {text[:60]!r}..."
         )
+    return _keepable(text, f"a {what}")
+
+
+def _keepable(text: str, what: str) -> str:
     if "\0" in text:
-        raise ValueError(f"a {what} holds no NUL character; got {text!r}")
+        raise ValueError(f"{what} holds no NUL character; got {text!r}")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"a {what} holds no lone surrogate (half a character); got {text!r}")
+        raise ValueError(f"{what} holds no lone surrogate (half a character); got {text!r}")
     return text

@@ -33,10 +33,11 @@ READ_SIZE = 65_536
 class Connection:
     """One socket, logged in."""
 
-    __slots__ = ("__weakref__", "_parser", "_sock", "place")
+    __slots__ = ("__weakref__", "_parser", "_sock", "last", "place")
 
     def __init__(self, shown: str, place: Place, login: Login) -> None:
         self.place = place
+        self.last = False
         self._parser = Parser()
         self._sock = _connect(place, login)
         try:
@@ -183,6 +184,9 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """Put it back; all its replies were read."""
+        if connection.last:
+            self.discard(connection)
+            return
         self._idle.append(connection)
         if self._waiting:
             with self._freed:
@@ -203,6 +207,12 @@ class Pool:
                 self.discard(self._idle.pop())
             except IndexError:
                 return
+
+    def close(self) -> None:
+        """Close those that nobody uses, and the others when they are given back."""
+        for connection in tuple(self._every):
+            connection.last = True
+        self.clear()
 
     def _wait_or_connect(self) -> Connection:
         end = time.monotonic() + REPLY_TIMEOUT
@@ -303,7 +313,7 @@ class SyncDriver:
     def close(self) -> None:
         """Close all connections; a later call opens new ones."""
         for pool in list(self._pools.values()):
-            pool.clear()
+            pool.close()
 
     def _send(self, step: Send) -> list[Any]:
         pool = self._pool(step.place, step.login)

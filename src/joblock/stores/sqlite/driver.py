@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from joblock.store.ops import Check, Checked, Count, Page, Purge, Refresh, Refreshed
 from joblock.stores.sqlite import operations
 from joblock.stores.sqlite.fast import attempt
-from joblock.stores.sqlite.file import FIRST_PAUSE, PATIENCE, Occupied
+from joblock.stores.sqlite.file import FIRST_PAUSE, PATIENCE, Missing, Occupied, uses_turn
 from joblock.stores.sqlite.trouble import is_busy, locked, without_frames
 from joblock.values.errors import StoreError
 from joblock.values.log import logger
@@ -63,6 +63,7 @@ class SqliteDriver:
             self.pass_over(self._store.post(letters))
         return reply
 
+    @uses_turn
     def decide(self, op: Any, *, first: bool = False) -> tuple[Any, Sequence[Letter]]:
         """Do ``op`` in a transaction. Raises sqlite3.Error, having done nothing."""
         file = self._file
@@ -95,7 +96,7 @@ class SqliteDriver:
     def _insist(self, op: Any, error: sqlite3.Error) -> tuple[Any, Sequence[Letter]]:
         """Do ``op`` once others are out of the way."""
         file = self._file
-        give_up, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
+        give_up, pause, missing = time.monotonic() + PATIENCE, FIRST_PAUSE, Missing()
         # One thread of a process at a time competes with the other processes, the rest sleep.
         with file.queue, file.first():
             while is_busy(error):
@@ -104,6 +105,8 @@ class SqliteDriver:
                 # The last digits of the clock scatter those who met.
                 time.sleep(pause * (0.5 + time.perf_counter_ns() % 1024 / 1024))
                 pause = min(pause * 2, LONGEST_PAUSE)
+                if isinstance(error, Occupied):
+                    file.mend(missing)
                 try:
                     return self.decide(op, first=True)
                 except sqlite3.Error as another:

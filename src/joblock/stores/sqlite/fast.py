@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from joblock.store.ops import Acquire, Granted, Refresh, Refreshed, Release, Released, Renewal
+from joblock.stores.sqlite.file import uses_turn
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,6 +64,7 @@ def attempt(file: LeaseFile, op: object) -> Any:
     return None
 
 
+@uses_turn
 def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
     """Grant an exclusive lease on a key that is free."""
     key, holder, ttl, weight, limit, at_least, _, worker, queue, occurrence = op
@@ -89,6 +91,7 @@ def _acquire(file: LeaseFile, op: Acquire) -> Granted | None:
         file.turns.append(turn)
 
 
+@uses_turn
 def _release(file: LeaseFile, op: Release) -> Released | None:
     """End a lease behind which nobody waits."""
     key, holder, token, grace, ok, contended, done = op
@@ -112,6 +115,7 @@ def _release(file: LeaseFile, op: Release) -> Released | None:
         file.turns.append(turn)
 
 
+@uses_turn
 def _refresh(file: LeaseFile, op: Refresh) -> Refreshed | None:
     """Renew one lease."""
     if file.wanted:

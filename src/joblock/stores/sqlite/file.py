@@ -2,8 +2,9 @@
 
 SQLite lets one writer in at a time anyway. Whoever uses the connection has the *turn*, the one
 element of a list: taking it is a pop, which no interrupt can leave half done, and a thread that
-vanished with it (an interrupt between two bytecodes) has dropped it, so that it can be made anew.
-It costs a third of a lock. Whoever finds it taken says so in `wanted`; the others then stay away.
+vanished with it (an interrupt between two bytecodes) has dropped it, so that it can be made anew:
+at once, or once it is seen that nobody is at it where the traceback of the interrupt keeps it. It
+costs a third of a lock. Whoever finds it taken says so in `wanted`; the others then stay away.
 
 Across a fork SQLite cannot be used at all: a child that inherits a connection takes its parent's
 locks for its own and loses its writes. So the connection is closed before a fork, and opened again
@@ -16,10 +17,12 @@ import atexit
 import contextlib
 import os
 import sqlite3
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from joblock.store.machine import Now
 from joblock.stores.sqlite import place
@@ -29,6 +32,9 @@ from joblock.values.clock import Clock
 from joblock.values.errors import StoreError, StoreMisconfigured
 from joblock.values.identity import on_fork
 from joblock.values.log import logger
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
 
 APPLICATION_ID = 0x6A626C6B  # "jblk"
 MAJOR, MINOR = 1, 0
@@ -64,8 +70,34 @@ class Occupied(sqlite3.OperationalError):
     sqlite_errorcode = sqlite3.SQLITE_BUSY
 
 
+MEND_AFTER = 0.05
+"""Seconds for which the turn is away before it is looked for."""
+
+LOOKS = 3
+"""Looks, so long apart, that must find nobody at it: threads move on while one looks."""
+
+_users: set[CodeType] = set()
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
 class _Turn:
     __slots__ = ("__weakref__",)
+
+
+def uses_turn(function: _F) -> _F:
+    """Whoever has the turn is in such a function, which gives it back and never waits for it."""
+    _users.add(function.__code__)
+    return function
+
+
+class Missing:
+    """How often somebody who waits for the turn has found nobody at it, and when to look again."""
+
+    __slots__ = ("look_at", "looks")
+
+    def __init__(self) -> None:
+        self.look_at = time.monotonic() + MEND_AFTER
+        self.looks = 0
 
 
 class LeaseFile:
@@ -89,6 +121,7 @@ class LeaseFile:
         self._mending = threading.Lock()
         self.turns: list[_Turn] = []
         self.wanted: list[object] = []
+        self._paused: _Turn | None = None
         self._renew_turn()
         self._let_go()
 
@@ -103,6 +136,7 @@ class LeaseFile:
         self.look_at = 0
         self.base = 0.0
 
+    @uses_turn
     def take(self) -> _Turn:
         """The right to use the connection, for one who is first. Raises Occupied."""
         try:
@@ -112,6 +146,29 @@ class LeaseFile:
                 if self._turn() is None:
                     self._renew_turn()
             raise Occupied(f"another thread is using {self.path}") from None
+
+    def mend(self, missing: Missing) -> None:
+        """Make the turn anew if an interrupt lost it; for whoever waits for it, now and then."""
+        if missing.looks < LOOKS and time.monotonic() >= missing.look_at:
+            missing.look_at = time.monotonic() + MEND_AFTER
+            missing.looks = 0 if self._is_used() else missing.looks + 1
+            if missing.looks == LOOKS:
+                with self._mending:
+                    if not self._is_used():
+                        self._renew_turn()
+
+    def _is_used(self) -> bool:
+        if self.turns or self._paused is not None:
+            return True
+        # There is no other way to tell.
+        tops = sys._current_frames()  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
+        for top in tops.values():
+            frame: FrameType | None = top
+            while frame is not None:
+                if frame.f_code in _users:
+                    return True
+                frame = frame.f_back
+        return bool(self.turns)
 
     @contextlib.contextmanager
     def first(self) -> Generator[None]:
@@ -160,17 +217,12 @@ class LeaseFile:
 
     def failed(self, error: sqlite3.Error) -> StoreError:
         """What to raise for an error that is no busy file; opened anew it may be understood."""
-        with contextlib.suppress(Occupied), self._turn_for(PATIENCE):
-            if code_of(error) in DAMAGED:
-                self.abandon()
-            else:
-                self._close()
+        self._insist(self.abandon if code_of(error) in DAMAGED else self._close, PATIENCE)
         return explain(self.path, error)
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""
-        with contextlib.suppress(Occupied), self._turn_for(PATIENCE):
-            self._close()
+        self._insist(self._close, PATIENCE)
 
     def abandon(self) -> None:
         """Let go of the connection without closing it."""
@@ -178,37 +230,42 @@ class LeaseFile:
             _abandoned.append(self._con)
         self._let_go()
 
-    def pause(self) -> _Turn | None:
-        """Before a fork: close the connection, and keep the turn until it is over."""
-        with contextlib.suppress(Occupied):
-            turn = self._await_turn(FORK_PATIENCE)
-            self._close()
-            return turn
-        return None
+    def pause(self) -> None:
+        """Before a fork: close the connection, and keep the turn until `resume`."""
+        self._insist(self._close, FORK_PATIENCE, keep=True)
+
+    def resume(self) -> None:
+        """After a fork, in the parent."""
+        turn, self._paused = self._paused, None
+        if turn is not None:
+            self.turns.append(turn)
 
     def forked(self) -> None:
         """In a child: begin anew, with nothing of the parent's."""
         self.abandon()
         self._begin()
 
-    @contextlib.contextmanager
-    def _turn_for(self, patience: float) -> Generator[None]:
-        turn = self._await_turn(patience)
-        try:
-            yield
-        finally:
-            self.turns.append(turn)
-
-    def _await_turn(self, patience: float) -> _Turn:
-        give_up = time.monotonic() + patience
+    def _insist(self, work: Callable[[], None], patience: float, *, keep: bool = False) -> None:
+        """Do that as soon as the turn is to be had; not at all if that takes too long."""
+        give_up, missing = time.monotonic() + patience, Missing()
         with self.first():
-            while True:
-                try:
-                    return self.take()
-                except Occupied:
-                    if time.monotonic() >= give_up:
-                        raise
+            while time.monotonic() < give_up:
+                with contextlib.suppress(Occupied):
+                    self._do(work, keep=keep)
+                    return
+                self.mend(missing)
                 time.sleep(FIRST_PAUSE)
+
+    @uses_turn
+    def _do(self, work: Callable[[], None], *, keep: bool) -> None:
+        turn = self.take()
+        try:
+            work()
+        finally:
+            if keep:
+                self._paused = turn
+            else:
+                self.turns.append(turn)
 
     def _close(self) -> None:
         con = self._con
@@ -359,21 +416,20 @@ def schema() -> str:
 _every: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
 _abandoned: list[sqlite3.Connection] = []
 _forking = threading.Lock()  # one fork at a time
-_paused: list[tuple[LeaseFile, _Turn]] = []
+_paused: list[LeaseFile] = []
 
 
 def _before_fork() -> None:
     """Close every connection, and keep other threads from opening one until the fork is over."""
     _forking.acquire()
     for file in tuple(_every):
-        turn = file.pause()
-        if turn is not None:
-            _paused.append((file, turn))
+        file.pause()
+        _paused.append(file)
 
 
 def _after_fork_in_parent() -> None:
-    for file, turn in _paused:
-        file.turns.append(turn)
+    for file in _paused:
+        file.resume()
     _paused.clear()
     _forking.release()
 

@@ -195,6 +195,23 @@ class Asking(ClientScenarios):
             make("memory://", prefix=prefix)
         assert repr(prefix)[:40] in str(caught.value)
 
+    @pytest.mark.parametrize("label", [5, None, b"night", "a\0", "\ud800"])
+    def test_what_is_no_label_is_refused_and_shown(self, stage: Stage, label: Any) -> None:
+        make = cast("Any", type(stage.client()))
+        with pytest.raises((TypeError, ValueError), match="label") as caught:
+            make("memory://", label=label)
+        assert repr(label) in str(caught.value)
+
+    @pytest.mark.parametrize("option", ["by", "why"])
+    @pytest.mark.parametrize("value", [5, None, ["ops"], "a\0", "\ud800"])
+    def test_who_breaks_a_lease_and_why_is_text(
+        self, stage: Stage, a: Actor, locks: Client, option: str, value: Any
+    ) -> None:
+        with pytest.raises((TypeError, ValueError), match=option) as caught:
+            a.do(locks.model.delete, stage.key, **{option: value})
+        assert repr(value) in str(caught.value)
+        self._nothing_was_sent(stage, locks)
+
     @pytest.mark.parametrize("store", [5, object(), ["memory://"]])
     def test_what_is_no_store_is_refused(self, stage: Stage, store: Any) -> None:
         make = cast("Any", type(stage.client()))

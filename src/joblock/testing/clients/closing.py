@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from joblock.store.ops import Refresh, Release
 from joblock.testing.clients.stage import PATIENCE, Actor, Client, ClientScenarios, Stage, keepers
-from joblock.values.errors import LockLost, LockNotAcquired
+from joblock.testing.faults import FaultyStore
+from joblock.values.errors import LockLost, LockNotAcquired, StoreMisconfigured
 
 
 class Closing(ClientScenarios):
@@ -92,6 +94,26 @@ class Closing(ClientScenarios):
         a.do(locks.close)
         assert keepers() <= before
         assert not lease.held
+
+    @pytest.mark.parametrize("opens", [False, True])
+    def test_a_client_whose_store_is_set_up_wrongly_has_nothing_to_give_back(
+        self, stage: Stage, a: Actor, caplog: pytest.LogCaptureFixture, opens: bool
+    ) -> None:
+        def open_store() -> Any:
+            if not opens:
+                raise StoreMisconfigured("no such table")
+            store = FaultyStore(stage.harness.make_store())
+            store.faults.fail(times=None, failure=lambda: StoreMisconfigured("no such table"))
+            return store
+
+        client: Client = type(stage.client())(open_store, clock=stage.clock)
+        with caplog.at_level(logging.WARNING, "joblock"):
+            for wait in (False, True):
+                with pytest.raises(StoreMisconfigured):
+                    a.do(client.acquire, stage.key, stage.ttl, wait=wait)
+            stage.settle()
+            a.do(client.close)
+        assert [record.message for record in caplog.records] == []
 
     def test_closing_twice_or_unused_does_nothing(
         self, stage: Stage, a: Actor, locks: Client

@@ -249,6 +249,30 @@ class Losing(ClientScenarios):
             assert 20 < len(faults.sent(Refresh)) < 160
             faults.clear()
 
+    def test_a_release_that_hangs_keeps_no_renewal_waiting(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        """As that of a lost lease does while the transaction is open that it was guarded in."""
+        stage.needs_manual_clock()
+        other = a.do(locks.acquire, f"{stage.key}:2", stage.ttl)
+        stage.settle()
+        gate = stage.faults(locks).delay(Release)
+        bound = {"max_duration": stage.ttl / 10, "on_lost": "warn"}
+        lost = a.do(locks.acquire, stage.key, stage.ttl / 20, **bound)
+        clock = stage.manual
+        clock.advance(stage.ttl / 5, settle=False)
+        gate.wait_for_arrival()
+
+        def left_to_hang() -> bool:
+            clock.advance(0.125, settle=False)
+            return clock.at_rest()
+
+        until(left_to_hang, lambda: "the keeper should look after the others by now")
+        stage.elapse(2 * stage.ttl)
+        assert (lost.held, other.held) == (False, True)
+        gate.open()
+        a.do(other.release)
+
     def test_a_new_lease_after_a_loss_is_renewed_as_any_other(
         self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
     ) -> None:

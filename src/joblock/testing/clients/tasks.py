@@ -809,7 +809,7 @@ class Tasks(ClientScenarios):
             assert await others.acquire(stage.key, 30, wait=0.5) is None
 
         async def pass_time() -> None:
-            # Again and again: a keeper that awaits an answer sleeps too.
+            # Again and again: it may be woken, and ask and sleep once more.
             while True:
                 await clock.await_sleepers(1)
                 clock.advance(0.5)

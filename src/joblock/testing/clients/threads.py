@@ -85,7 +85,13 @@ class Threads(ClientScenarios):
         def way() -> None:
             locks.run_with_lock(stage.key, stage.ttl, lambda: None)
 
-        self._interrupt_everywhere(stage, way)
+        self._interrupt_everywhere(stage, way, keep=True)
+
+    def test_a_job_interrupted_at_any_line_leaves_nothing(
+        self, stage: Stage, locks: Client
+    ) -> None:
+        job = locks.job(name=stage.key, ttl=stage.ttl)(lambda: None)
+        self._interrupt_everywhere(stage, job.run, keep=True)
 
     def test_a_wait_interrupted_at_any_line_leaves_nothing_and_passes_the_key_on(
         self, stage: Stage, locks: Client, others: Client, a: Actor
@@ -351,23 +357,29 @@ class Threads(ClientScenarios):
     def _interrupt_everywhere(
         self,
         stage: Stage,
-        way: Callable[[], None],
+        way: Callable[[], object],
         before: Callable[[], Callable[[], None]] = lambda: lambda: None,
         held: str = "",
+        *,
+        keep: bool = False,
     ) -> None:
-        """Interrupt the way at its first line inside joblock, then at its second, and so on."""
+        """Interrupt the way at its first line inside joblock, then at its second, and so on.
+
+        ``keep``: with the traceback kept, as by whoever handles the interrupt, and all in it.
+        """
         left = [held] if held else []
         interrupt = Interrupt(0)
         for line in range(1, 2_000):
             after = before()
             with quiet():
-                interrupt = interrupt_at(line, way)
+                interrupt = interrupt_at(line, way, keep=keep)
                 after()
                 assert interrupt.came_out is interrupt.reached, f"swallowed at {interrupt.where}"
                 until(
                     lambda: stage.holders() == left and not stage.queue(),
                     lambda at=interrupt: f"{at.where}: {stage.leases()}, {stage.queue()}",
                 )
+                interrupt.error = None
             if not interrupt.reached:
                 break
         assert not interrupt.reached, "the way should have ended by now"
@@ -384,6 +396,7 @@ class Interrupt:
     def __init__(self, line: int) -> None:
         self.where = "not reached"
         self.came_out = False
+        self.error: KeyboardInterrupt | None = None
         self._left = line
         self._last: dict[FrameType, int] = {}
 
@@ -399,7 +412,7 @@ class Interrupt:
 
     def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
         del arg
-        if event == "line" and self._left > 0 and not self._leaves_with(frame):
+        if event == "line" and self._left > 0 and not self._is_spared(frame):
             self._left -= 1
             if not self._left:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -411,22 +424,22 @@ class Interrupt:
         """Keep no frame alive."""
         self._last.clear()
 
-    def _leaves_with(self, frame: FrameType) -> bool:
-        """Whether a with block is just being left: a signal cannot fall there, a tracer can."""
+    def _is_spared(self, frame: FrameType) -> bool:
+        """Whether a try is come to, or a with left: a signal cannot fall there, a tracer can."""
         line = frame.f_lineno
-        if self._last.get(frame, 0) <= line:
-            return False
-        return linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("with ")
+        text = linecache.getline(frame.f_code.co_filename, line).strip()
+        return text == "try:" or (text.startswith("with ") and line < self._last.get(frame, 0))
 
 
-def interrupt_at(line: int, way: Callable[[], None]) -> Interrupt:
+def interrupt_at(line: int, way: Callable[[], object], *, keep: bool = False) -> Interrupt:
     """Go that way, interrupted at that line."""
     interrupt, before = Interrupt(line), sys.gettrace()
     sys.settrace(interrupt.trace)
     try:
         way()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         interrupt.came_out = True
+        interrupt.error = error if keep else None
     finally:
         sys.settrace(before)
         interrupt.forget()

@@ -437,6 +437,11 @@ class Waiting(ClientScenarios):
         faults.drop_notices()
         gate = faults.delay(Acquire, Check, times=None)
         a.do(held.release)
+        heard = stage.faults(locks).heard
+        until(
+            lambda: any(notice.after for notice in heard),
+            lambda: "the next in line should know when it is worth asking",
+        )
         assert not alive.done()
         stage.manual.advance(CLAIM + 0.25, settle=False)
         lease = alive.result(PATIENCE)
