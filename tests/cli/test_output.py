@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from cli_process import JOBLOCK
+from cli_process import JOBLOCK, wait_until
 
 WRITING = [
     ["ls"],
@@ -183,6 +183,20 @@ def test_doctor_warns_of_nothing_beside_its_findings(cli):
     ended = cli("doctor", env=env)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "risk       reach: no store is named" in ended.stdout
+
+
+def test_a_doctor_that_is_interrupted_leaves_nothing_behind(cli):
+    running = cli.start("doctor")
+
+    def is_at_it():
+        return running.process.poll() is not None or list(cli.folder.glob(".joblock-doctor-*"))
+
+    wait_until(is_at_it, "the file that is tried")
+    if running.process.poll() is None:
+        running.signal(signal.SIGINT)
+    assert running.end() in {0, 130}  # it may have been done by then
+    assert list(cli.folder.glob(".joblock-doctor-*")) == []
+    assert "Traceback" not in running.errors()
 
 
 def test_doctor_as_json_has_every_field(cli):

@@ -349,7 +349,7 @@ def test_a_run_loads_neither_rich_nor_asyncio_nor_what_reads_package_metadata(cl
 
 
 def test_help_keeps_to_eighty_columns_and_tells_the_exit_codes(cli):
-    for name in ("run", "ls", "peek", "release", "schema"):
+    for name in ("run", "ls", "peek", "release", "schema", "doctor"):
         ended = cli(name, "--help", env={"COLUMNS": "80"})
         assert ended.returncode == 0
         assert all(len(line) <= 80 for line in ended.stdout.splitlines()), ended.stdout

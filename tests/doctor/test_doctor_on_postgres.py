@@ -136,7 +136,7 @@ def test_tables_of_another_shape_or_format_are_broken(database):
 
 def test_missing_functions_are_named(database):
     database.use()
-    database.run("drop function joblock_1_leave(text, text)")
+    database.run("drop function joblock_1_leave")
     finding = only(examine(database.url()), "functions")
     assert (finding.severity, finding.found) == ("broken", "joblock_1_leave is missing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,9 @@ def command(store: str | None, as_json: bool, url: str | None) -> int:
         raise click.UsageError(f"two stores: {brief(visible(store), 80)} goes without --url")
     from joblock.doctor import examine
 
+    # An interrupt has to let it clean up.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # What the library would warn of is among the findings.
     logging.getLogger("joblock").setLevel(logging.ERROR)
     try:
