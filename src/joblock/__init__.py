@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from joblock.client.events import Subscription as Subscription
     from joblock.client.jobs import AsyncJob as AsyncJob
     from joblock.client.jobs import Job as Job
+    from joblock.client.leader import AsyncLeader as AsyncLeader
+    from joblock.client.leader import Leader as Leader
+    from joblock.client.leader import Leadership as Leadership
     from joblock.client.signals import release_on_sigterm as release_on_sigterm
     from joblock.client.sync import JobLockModel as JobLockModel
     from joblock.client.sync import JobLocks as JobLocks
@@ -48,6 +51,7 @@ _HOMES = {
     "AsyncJob": "joblock.client.jobs",
     "AsyncJobLockModel": "joblock.client.aio",
     "AsyncJobLocks": "joblock.client.aio",
+    "AsyncLeader": "joblock.client.leader",
     "AsyncLease": "joblock.client.aio",
     "AsyncLock": "joblock.client.aio",
     "JOB_LOCKS_TABLE": "joblock.values.records",
@@ -57,6 +61,8 @@ _HOMES = {
     "JobLockError": "joblock.values.errors",
     "JobLockModel": "joblock.client.sync",
     "JobLocks": "joblock.client.sync",
+    "Leader": "joblock.client.leader",
+    "Leadership": "joblock.client.leader",
     "Lease": "joblock.client.sync",
     "Lock": "joblock.client.sync",
     "LockLost": "joblock.values.errors",

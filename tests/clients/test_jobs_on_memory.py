@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from memory_harness import MemoryHarness
 
+from joblock.testing.clients.election import Election
 from joblock.testing.clients.events import Eventful
 from joblock.testing.clients.jobs import Jobs
 from joblock.testing.clients.several import Several
 
 
-class TestJobsOnMemory(Jobs, Several, Eventful):
+class TestJobsOnMemory(Jobs, Several, Eventful, Election):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from joblock.client.hub import Hub
     from joblock.client.jobs import AsyncJob
+    from joblock.client.leader import AsyncLeader, Leadership
     from joblock.client.seat import ClientSeat
     from joblock.client.several import AsyncLockSeveral
     from joblock.protocol.hold import Hold
@@ -666,6 +667,24 @@ class AsyncJobLocks(BaseClient):
             return job
 
         return decorate if function is None else decorate(function)
+
+    def leader(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        *,
+        on_elected: Callable[[Leadership[AsyncLease]], Coroutine[Any, Any, object]] | None = None,
+        on_lost: Callable[[Leadership[AsyncLease]], Coroutine[Any, Any, object]] | None = None,
+    ) -> AsyncLeader:
+        """A candidate for ``key``: of all who stand for it one leads, until it is gone.
+
+        As `joblock.JobLocks.leader`, with coroutine functions: at the end of a term ``on_elected``
+        is cancelled.
+        """
+        from joblock.client.leader import AsyncLeader
+
+        request = make_request(self.prefix, key, ttl=ttl, wait=True, on_lost="warn")
+        return AsyncLeader(self, request, on_elected, on_lost, self._hub)
 
     async def drive(self, flow: Flow[T]) -> T:
         """Do what a flow of `joblock.protocol` asks; for the library's own use."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from joblock.client.hub import Hub
     from joblock.client.jobs import Job
+    from joblock.client.leader import Leader, Leadership
     from joblock.client.seat import ClientSeat
     from joblock.client.several import LockSeveral
     from joblock.protocol.hold import Hold
@@ -573,6 +574,27 @@ class JobLocks(BaseClient):
             return job
 
         return decorate if function is None else decorate(function)
+
+    def leader(
+        self,
+        key: str,
+        ttl: Duration | None = None,
+        *,
+        on_elected: Callable[[Leadership[Lease]], object] | None = None,
+        on_lost: Callable[[Leadership[Lease]], object] | None = None,
+    ) -> Leader:
+        """A candidate for ``key``: of all who stand for it one leads, until it is gone.
+
+        In a `with` block it waits to be elected, gives the lease, and steps down at the end. Or
+        `start` and `stop` it: it stands in a thread, ``on_elected`` is called in another with the
+        Leadership, and is to return when ``leadership.over`` is set; ``on_lost`` is called when a
+        term has ended. What they raise is logged; of ``on_elected`` it ends the term, and the
+        candidate stands again a little later.
+        """
+        from joblock.client.leader import Leader
+
+        request = make_request(self.prefix, key, ttl=ttl, wait=True, on_lost="warn")
+        return Leader(self, request, on_elected, on_lost, self._hub)
 
     def drive(self, flow: Flow[T]) -> T:
         """Do what a flow of `joblock.protocol` asks; for the library's own use."""
