@@ -15,6 +15,8 @@ NOT_RUN = {
     ("README.md", "make check"): "is what runs this very test",
     ("docs/fencing.md", "import redis"): "needs a server; tests/fencing does it with one",
     ("docs/fencing.md", "import psycopg"): "needs a server; tests/fencing does it with one",
+    ("docs/from-redis-lock.md", "import redis"): "needs a server; its own test does it with one",
+    ("docs/from-redis-lock.md", 'old = client.lock("reindex", timeout=600)'): "the same",
     ("README.md", "pip install 'joblock[cli]'"): "would install over the package under test",
 }
 """Blocks marked ``no-run``, by page and first line, and why each cannot run here."""
