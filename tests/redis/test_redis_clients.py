@@ -415,3 +415,28 @@ def test_a_full_memory_is_said_to_be_that(own_server):
     own_server.ask("CONFIG", "SET", "maxmemory", "1")
     with JobLocks(own_server.url) as locks, pytest.raises(StoreUnavailable, match="maxmemory"):
         locks.acquire("k")
+
+
+def test_with_its_memory_full_what_is_held_can_be_renewed_given_back_and_handed_on(own_server):
+    """Only what is new has to wait: who has a lease must not lose it to a full cache."""
+    with JobLocks(own_server.url) as locks:
+        alone, waited = locks.acquire("alone", ttl=60), locks.acquire("waited", ttl=60)
+        permits = [locks.acquire("permits", limit=3, ttl=ttl) for ttl in (60, 90)]
+        waiter = threading.Thread(target=_wait, args=(locks, "waited"))
+        waiter.start()
+        wait_until(lambda: locks.model.waiters("waited"), "it is queued")
+        wait_until(lambda: own_server.ask("PUBSUB", "CHANNELS"), "it listens")
+        own_server.ask("CONFIG", "SET", "maxmemory", "1")
+        for lease in (alone, waited, *permits):
+            lease.refresh("70s")
+            assert lease.remaining > 60
+        names = own_server.keys()
+        ends = [own_server.ask("PTTL", name) for name in names if "permits" in name]
+        assert max(ends) - min(ends) < 1_000
+        assert waited.release()
+        waiter.join(30)
+        assert not waiter.is_alive()
+        for lease in (alone, *permits):
+            assert lease.release()
+        with pytest.raises(StoreUnavailable, match="maxmemory"):
+            locks.acquire("new")

@@ -8,6 +8,14 @@ local now = floor((time[1] * 1000000 + time[2]) / 1000)
 local extend_only = ARGV[1] == '1'
 local answers = {}
 
+-- Also where the memory is full: once a script has written what takes none, it may go on.
+local function set(key, row, ms)
+  if redis.pcall('SET', key, row, 'PX', ms).err then
+    call('PEXPIRE', key, ms)
+    call('SET', key, row, 'PX', ms)
+  end
+end
+
 local function renew(key, row, mine, token, ttl)
   local head, lease_token, acquired, expires, opens, ended, rest, holder, tail = match(
     row, '^(L%d+ %d+%z)(%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %d+ 0)%z([^%z]*)%z(.*)$'
@@ -17,11 +25,11 @@ local function renew(key, row, mine, token, ttl)
   if expires <= now and opens > now then return '0' end
   local till = now + ttl
   if extend_only and expires > till then till = expires end
-  call(
-    'SET', key,
+  set(
+    key,
     head .. format('%s %s %.0f %.0f 0 ', lease_token, acquired, till, opens) .. rest
       .. '\0' .. holder .. '\0' .. tail,
-    'PX', format('%.0f', math.max(till, opens) - now + LINGER)
+    format('%.0f', math.max(till, opens) - now + LINGER)
   )
   return '1'
 end

@@ -21,7 +21,11 @@ local function renew_alone(first, holder, wanted, ttl)
   local lease = text and read_lease(text)
   if not lease or not renewable(lease, wanted) or lease.expires <= now then return false end
   extend(lease, ttl)
-  call('HSET', LEASES, holder, write_lease(lease))
+  if type(redis.pcall('HSET', LEASES, holder, write_lease(lease))) == 'table' then
+    -- The memory is full: once a script has written what takes none, it may go on.
+    call('PEXPIRE', LEASES, call('PTTL', LEASES))
+    call('HSET', LEASES, holder, write_lease(lease))
+  end
   local last = lease.expires - now + LINGER
   if call('PTTL', KEYS[first]) < last then
     for i = first, first + 5 do call('PEXPIRE', KEYS[i], format('%.0f', last)) end

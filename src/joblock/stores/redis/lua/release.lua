@@ -12,10 +12,13 @@ do
     if ARGV[4] == '1' and tonumber(mine) > tonumber(ok) then ok = mine end
     local time = redis.call('TIME')
     local ahead = token / 1000 - time[1] * 1000 - time[2] / 1000
-    redis.call(
-      'SET', KEYS[1], 'F' .. token .. ' ' .. ok .. '\0', 'PX',
-      string.format('%.0f', math.max(0, ahead) + FLOOR)
-    )
+    local free = 'F' .. token .. ' ' .. ok .. '\0'
+    local ms = string.format('%.0f', math.max(0, ahead) + FLOOR)
+    if redis.pcall('SET', KEYS[1], free, 'PX', ms).err then
+      -- The memory is full: once a script has written what takes none, it may go on.
+      redis.call('PEXPIRE', KEYS[1], ms)
+      redis.call('SET', KEYS[1], free, 'PX', ms)
+    end
     return 1
   end
 end
