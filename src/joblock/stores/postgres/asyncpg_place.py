@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from joblock.stores.postgres.connect import hiding
 from joblock.stores.postgres.faults import PATIENCE, Trouble
 from joblock.stores.registry import safe_url
+from joblock.values.errors import StoreMisconfigured
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -85,7 +86,12 @@ class AsyncpgPlace:
 
 def place_of_asyncpg(pool: Any) -> AsyncpgPlace:
     """The database of an asyncpg pool."""
-    given = cast("dict[str, Any]", pool._connect_kwargs)  # noqa: SLF001 - there is no other way
+    if not all(hasattr(pool, name) for name in ("_connect_args", "_connect_kwargs", "_init")):
+        # asyncpg has no public way to ask for these.
+        raise StoreMisconfigured(
+            "this version of asyncpg does not tell how its pools connect: give AsyncJobLocks a URL"
+        )
+    given = cast("dict[str, Any]", pool._connect_kwargs)  # noqa: SLF001
     theirs: dict[str, str] = given.get("server_settings") or {}
     settings: dict[str, Any] = {
         **given,
