@@ -12,7 +12,7 @@ from redis_servers import Cluster, Move, binary, valkey_binary, wait_until
 
 from joblock import AsyncJobLocks, JobLocks
 from joblock.store.ops import Acquire, Busy, Check, Granted, Queueing, Refresh, Release, Renewal
-from joblock.stores.redis import RedisStore
+from joblock.stores.redis import RedisStore, shards
 from joblock.stores.redis.route import slot_of
 from joblock.stores.redis.scripts import row_name, shard_channel
 
@@ -179,6 +179,20 @@ def test_an_ear_follows_a_slot_to_its_new_node(own_cluster, locks):
     move.target.ask("CONFIG", "RESETSTAT")
     ear.hand_off()
     assert (move.target.calls("spublish"), move.target.calls("publish")) == (1, 0)
+    ear.close()
+
+
+def test_a_key_that_nobody_waits_for_any_more_is_listened_to_no_longer(
+    own_cluster, locks, monkeypatch
+):
+    monkeypatch.setattr(shards, "KEPT", 0.2)
+    monkeypatch.setattr(shards, "PAUSE", 0.1)
+    monkeypatch.setattr(shards, "QUIET", 0.1)
+    key = key_at(own_cluster, 0, "once")
+    ear = Ear(own_cluster, locks.store, key)
+    wait_until(lambda: not listens_for(own_cluster, key, ear.client), "the channel is given up")
+    ear.hand_off()  # through all nodes, and from then on at its own again
+    ear.until_at_the_node(own_cluster)
     ear.close()
 
 

@@ -27,7 +27,7 @@ from joblock.stores.redis.wire import (
     TimedOut,
     pack,
 )
-from joblock.values.errors import StoreError
+from joblock.values.errors import StoreError, StoreMisconfigured
 from joblock.values.log import logger
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ KEPT = 60.0
 PAUSE = 1.0
 """Seconds before a channel that was lost is looked for again."""
 
-ELSEWHERE = ("MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN")
-"""What a node answers to a subscription that belongs to another one, or to nobody just now."""
+ELSEWHERE = ("MOVED", "ASK")
+"""What a node answers to a subscription that belongs to another one."""
 
 QUIET, PATIENCE = 10.0, 5.0
 """Seconds of silence after which a node is asked whether it is there, and that it has to answer."""
@@ -113,11 +113,12 @@ class ShardEar:
         self._client = client
         self._pass_on = pass_on
         self._lock = threading.Lock()
-        # Until when each key is worth a channel, and where that is.
+        # Until when each key is worth a channel, where that is, and which have none yet.
         self._wanted: dict[str, float] = {}
         self._placed: dict[str, Place] = {}
+        self._missing: set[str] = set()
         self._nodes: dict[Place, _Node] = {}
-        self._retry_at = 0.0
+        self._retry_at = self._look_at = 0.0
         self._closed = False
         self._selector = selectors.DefaultSelector()
         self._awake, self._bell = socket.socketpair()
@@ -133,9 +134,12 @@ class ShardEar:
         """Listen for these keys too; from any thread, and returns at once."""
         till = time.monotonic() + KEPT
         with self._lock:
-            known = len(self._wanted)
+            if self._closed:
+                return
+            missing = [key for key in keys if key not in self._wanted]
             self._wanted.update(dict.fromkeys(keys, till))
-            if len(self._wanted) > known:
+            if missing:
+                self._missing.update(missing)
                 self._ring()
 
     def close(self) -> None:
@@ -157,7 +161,7 @@ class ShardEar:
         try:
             while not self._closed:
                 self._turn()
-        except StoreError as error:
+        except StoreMisconfigured as error:
             logger("wait").warning(
                 "this cluster's notices go through all of its nodes, since the keys' own channels "
                 "cannot be listened to: %s",
@@ -176,18 +180,17 @@ class ShardEar:
 
     def _turn(self) -> None:
         """Ask for what is missing, and pass on what comes, or see to what does not."""
-        now = time.monotonic()
-        if now >= self._retry_at:
+        if self._missing and time.monotonic() >= self._retry_at:
             self._place_all()
-        until = now + QUIET
-        if self._retry_at > now:
-            until = min(until, self._retry_at)
-        for ready, _ in self._selector.select(until - now):
+        for ready, _ in self._selector.select(PAUSE if self._missing else QUIET):
             if ready.data is None:
                 self._drain()
             else:
                 self._hear(ready.data)
-        self._look_after(time.monotonic())
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + PAUSE
+            self._look_after(now)
 
     def _drain(self) -> None:
         try:
@@ -200,7 +203,7 @@ class ShardEar:
     def _place_all(self) -> None:
         """Subscribe where a wanted key has no channel yet."""
         with self._lock:
-            missing = [key for key in self._wanted if key not in self._placed]
+            missing = list(self._missing)
         for key in missing:
             if self._closed:
                 return
@@ -219,6 +222,7 @@ class ShardEar:
             self._selector.register(node.connection, selectors.EVENT_READ, place)
         channel = shard_channel(key, self._client)
         self._placed[key] = place
+        self._missing.discard(key)
         node.keys[channel] = key
         node.asked.append(channel)
         try:
@@ -231,7 +235,7 @@ class ShardEar:
         """A channel is not where it was thought to be; one that was given up is nobody's."""
         key = self._nodes[place].keys.pop(channel, None)
         if key is not None:
-            del self._placed[key]
+            self._misses(key)
             self._driver.route.lost(place)
             self._retry_at = time.monotonic() + PAUSE
 
@@ -241,7 +245,11 @@ class ShardEar:
         self._selector.unregister(node.connection)
         node.connection.close()
         for key in node.keys.values():
-            del self._placed[key]
+            self._misses(key)
+
+    def _misses(self, key: str) -> None:
+        del self._placed[key]
+        self._missing.add(key)
 
     def _lose(self, place: Place) -> None:
         self._part(place)
@@ -266,8 +274,9 @@ class ShardEar:
     def _take(self, place: Place, node: _Node, message: Any) -> None:
         if isinstance(message, ServerError):
             channel = node.asked.popleft()
-            if message.code not in ELSEWHERE:
-                raise refusal(f"channel {channel.decode()}", message)
+            error = refusal(f"channel {channel.decode()}", message)
+            if message.code not in ELSEWHERE and isinstance(error, StoreMisconfigured):
+                raise error
             self._displace(place, channel)
         elif message[0] == b"smessage":
             self._pass_on(message[2].decode())
@@ -297,6 +306,7 @@ class ShardEar:
             over = [key for key, till in self._wanted.items() if till < now]
             for key in over:
                 del self._wanted[key]
+                self._missing.discard(key)
         for key in over:
             place = self._placed.pop(key, None)
             if place is not None:
