@@ -197,6 +197,13 @@ def test_a_renewal_that_crosses_with_the_release_is_none(tale):
     assert found(tale) == []
 
 
+def test_a_renewal_that_is_refused_while_the_lease_is_only_in_grace_is_none(tale):
+    tale.acquire("a", 0.0, 0.1, 5)
+    tale.release("a", 1.0, 1.1, 5, grace=5000)
+    tale.refresh("a", 1.2, 1.3, 5, done=False)
+    assert found(tale) == []
+
+
 def test_a_crash_of_the_store_may_undo_a_release_just_before_it(tale):
     tale.acquire("a", 0.0, 0.1, 5)
     tale.release("a", 1.0, 1.1, 5)

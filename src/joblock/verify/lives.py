@@ -57,7 +57,17 @@ class Span(NamedTuple):
 class Life:
     """One lease, by all that was asked and answered about it."""
 
-    __slots__ = ("ends", "grants", "holder", "key", "renewals", "sure", "surely_ended", "token")
+    __slots__ = (
+        "ends",
+        "grants",
+        "holder",
+        "key",
+        "renewals",
+        "running",
+        "sure",
+        "surely_ended",
+        "token",
+    )
 
     def __init__(self, key: str, holder: str, token: int) -> None:
         self.key = key
@@ -67,6 +77,7 @@ class Life:
         self.renewals: list[Act] = []
         self.ends: list[Act] = []
         self.sure: list[Span] = []
+        self.running: list[Span] = []
         self.surely_ended = NEVER
 
     @property
@@ -98,9 +109,9 @@ class Life:
         """Whether the two can never stand side by side."""
         return self.exclusive or other.exclusive
 
-    def surely_at(self, begin: float, end: float) -> bool:
-        """Whether it surely stood all that time."""
-        return any(span.begin <= begin and end < span.end for span in self.sure)
+    def surely_ran(self, begin: float, end: float) -> bool:
+        """Whether it was surely held all that time, and not just kept its place."""
+        return any(span.begin <= begin and end < span.end for span in self.running)
 
 
 class KeyStory:
@@ -177,11 +188,13 @@ def stories(history: History, bounds: Bounds) -> list[KeyStory]:
     for view in history.views:
         if view.key in told:
             told[view.key].views.append(view)
+    voids = [fault for fault in history.faults if fault.voids]
+    crashes = [fault for fault in history.faults if fault.forgets]
     for story in told.values():
         _find_lives(story)
         for life in story.lives:
-            life.sure = _sure_spans(life, history.faults, bounds)
-            life.surely_ended = _surely_ended(life, history, bounds)
+            _measure(life, voids, bounds)
+            life.surely_ended = _surely_ended(life, history, crashes, bounds)
     return list(told.values())
 
 
@@ -240,7 +253,8 @@ def _ended_by(story: KeyStory, act: Act) -> list[Life]:
     return story.by_holder.get(op.holder, [])
 
 
-def _sure_spans(life: Life, faults: list[Fault], bounds: Bounds) -> list[Span]:
+def _measure(life: Life, voids: list[Fault], bounds: Bounds) -> None:
+    """Find when it surely ran, and when it surely was in the way of others."""
     part = 1 - bounds.drift
     spans: list[Span] = []
     for act, ttl in _extensions(life):
@@ -253,14 +267,18 @@ def _sure_spans(life: Life, faults: list[Fault], bounds: Bounds) -> list[Span]:
             spans.append(Span(act.returned, end))
     ended = min((act.invoked for act in life.ends if act.result is not False), default=NEVER)
     closed = _closed_spans(life, part, spans)
-    spans = [*closed, *(Span(span.begin, min(span.end, ended)) for span in spans)]
-    for fault in faults:
-        if fault.voids:
-            spans = [
-                Span(begin, min(end, fault.begin) if begin < fault.end else end)
-                for begin, end in spans
-            ]
-    return _merged(spans)
+    running = [Span(span.begin, min(span.end, ended)) for span in spans]
+    life.running = _merged(_without(running, voids))
+    life.sure = _merged(_without([*closed, *running], voids))
+
+
+def _without(spans: list[Span], voids: list[Fault]) -> list[Span]:
+    """What a fault that voids leases has ended."""
+    for fault in voids:
+        spans = [
+            Span(begin, min(end, fault.begin) if begin < fault.end else end) for begin, end in spans
+        ]
+    return spans
 
 
 def _closed_spans(life: Life, part: float, live: list[Span]) -> list[Span]:
@@ -314,7 +332,7 @@ def _merged(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def _surely_ended(life: Life, history: History, bounds: Bounds) -> float:
+def _surely_ended(life: Life, history: History, crashes: list[Fault], bounds: Bounds) -> float:
     """From then on nothing of it can be in anybody's way, not even by a late request."""
     part = 1 + bounds.drift
 
@@ -324,7 +342,7 @@ def _surely_ended(life: Life, history: History, bounds: Bounds) -> float:
     end = max(latest(act, ttl) for act, ttl in _extensions(life) if act.result is not False)
     closed = max((latest(act, act.op.at_least / 1000) for act in life.grants), default=0.0)
     for act in life.ends:
-        if act.result is True and not _forgotten(act, history, bounds):
+        if act.result is True and not forgotten(act, crashes, bounds):
             end = min(end, act.returned)
             if not isinstance(act.op, Release):
                 closed = 0.0
@@ -341,11 +359,9 @@ def done_by(act: Act, history: History, bounds: Bounds) -> float:
     return min(act.returned, history.killed_at(act.worker)) + bounds.late
 
 
-def _forgotten(act: Act, history: History, bounds: Bounds) -> bool:
-    return any(
-        fault.forgets and fault.begin - bounds.forgotten <= act.returned <= fault.end
-        for fault in history.faults
-    )
+def forgotten(act: Act, crashes: list[Fault], bounds: Bounds) -> bool:
+    """Whether a crash of the store may have undone it."""
+    return any(fault.begin - bounds.forgotten <= act.returned <= fault.end for fault in crashes)
 
 
 def label(value: Any) -> str:

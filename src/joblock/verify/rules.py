@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from joblock.store.ops import Acquire, Busy, Granted, Refresh, Release
 from joblock.verify.history import Act, Fault, History, Seen, View
-from joblock.verify.lives import Bounds, KeyStory, Life, label
+from joblock.verify.lives import Bounds, KeyStory, Life, forgotten, label
 
 _HARMLESS = frozenset({"pause", "kill", "clock", "late"})
 """Faults that cut no connection."""
@@ -174,7 +174,7 @@ def _revived(
 ) -> Iterator[Violation]:
     ends = [act for act in life.ends if act.result is True and _by_token(act)]
     for end in ends:
-        if any(fault.begin - bounds.forgotten <= end.returned <= fault.end for fault in crashes):
+        if forgotten(end, crashes, bounds):
             continue
         for act in touching:
             if act.invoked > end.returned and act is not end:
@@ -189,7 +189,7 @@ def _revived(
 def _denied(story: KeyStory, life: Life) -> Iterator[Violation]:
     releases = [act for act in life.ends if isinstance(act.op, Release)]
     for act in (*life.renewals, *releases):
-        if act.result is False and life.surely_at(act.invoked, act.returned):
+        if act.result is False and life.surely_ran(act.invoked, act.returned):
             yield Violation(
                 "ownership",
                 story.key,

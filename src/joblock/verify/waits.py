@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from joblock.store.ops import CLAIM_MS, Busy, Leave
@@ -114,25 +114,36 @@ def _stretches(story: KeyStory) -> Iterator[Stretch]:
     looks = _looks_by_waiter(story)
     for sitting in sittings(story):
         waiter, following = sitting.queued, sitting.next
-        epoch = waiter.result.epoch
         if following is not None and isinstance(following.result, Busy):
             busy = following.result
-            if (busy.epoch, busy.arrival) == (epoch, waiter.result.arrival):
+            if (busy.epoch, busy.arrival) == (waiter.result.epoch, waiter.result.arrival):
                 yield Stretch(sitting.begin, following.invoked, sitting, following)
-        for act in checks.get(waiter.op.queue.client, ()):
-            if sitting.begin < act.invoked and act.returned < sitting.end:
-                state = act.result
-                # A joiner whose run has ended well is in no line any more, and not yet told so.
-                done = waiter.op.queue.join is not None and state.ok_token >= waiter.result.token
-                if state.epoch == epoch and waiter.op.holder not in state.claimed and not done:
-                    yield Stretch(sitting.begin, act.invoked, sitting, act)
-        claim = min(CLAIM_MS, waiter.op.ttl) / 1000 * 0.98
-        base = sitting.begin
-        for line, look in looks.get((waiter.op.holder, waiter.result.arrival), ()):
-            if sitting.begin < line.invoked and look.returned < sitting.end:
-                if look.returned < base + claim:
-                    yield Stretch(base, line.invoked, sitting, line)
-                base = look.invoked
+        yield from _known_by_checks(sitting, checks.get(waiter.op.queue.client, []))
+        seen = looks.get((waiter.op.holder, waiter.result.arrival), [])
+        yield from _known_by_looks(sitting, seen)
+
+
+def _known_by_checks(sitting: Sitting, checks: list[Act]) -> Iterator[Stretch]:
+    waiter = sitting.queued
+    for act in _after(checks, sitting.begin):
+        if act.invoked >= sitting.end:
+            return
+        state = act.result
+        # A joiner whose run has ended well is in no line any more, and not yet told so.
+        done = waiter.op.queue.join is not None and state.ok_token >= waiter.result.token
+        kept = state.epoch == waiter.result.epoch and waiter.op.holder not in state.claimed
+        if act.returned < sitting.end and kept and not done:
+            yield Stretch(sitting.begin, act.invoked, sitting, act)
+
+
+def _known_by_looks(sitting: Sitting, looks: list[tuple[Act, Act]]) -> Iterator[Stretch]:
+    claim = min(CLAIM_MS, sitting.queued.op.ttl) / 1000 * 0.98
+    base = sitting.begin
+    for line, look in looks:
+        if sitting.begin < line.invoked and look.returned < sitting.end:
+            if look.returned < base + claim:
+                yield Stretch(base, line.invoked, sitting, line)
+            base = look.invoked
 
 
 def _checks_by_client(story: KeyStory) -> dict[str, list[Act]]:
@@ -140,16 +151,26 @@ def _checks_by_client(story: KeyStory) -> dict[str, list[Act]]:
     for act in story.checks:
         if act.result is not None:
             found.setdefault(act.op.client, []).append(act)
+    for acts in found.values():
+        acts.sort(key=_invoked)
     return found
+
+
+def _invoked(act: Act) -> float:
+    return act.invoked
+
+
+def _after(acts: list[Act], at: float) -> list[Act]:
+    """Those of them, in order, that were sent after that."""
+    return acts[bisect_right(acts, at, key=_invoked) :]
 
 
 def _looks_by_waiter(story: KeyStory) -> dict[tuple[str, int], list[tuple[Act, Act]]]:
     """By holder and arrival number: the looks at line and leases that found it live, unclaimed."""
     found: dict[tuple[str, int], list[tuple[Act, Act]]] = {}
-    looks = {
-        worker: [act for act in story.looks if act.worker == worker]
-        for worker in {act.worker for act in story.looks}
-    }
+    looks: dict[str, list[Act]] = {}
+    for act in story.looks:
+        looks.setdefault(act.worker, []).append(act)
     starts = {worker: [act.invoked for act in acts] for worker, acts in looks.items()}
     for line in story.queues:
         if not line.result or line.worker not in looks:
@@ -170,19 +191,15 @@ def _looks_by_waiter(story: KeyStory) -> dict[tuple[str, int], list[tuple[Act, A
 def liveness(story: KeyStory, history: History, bounds: Bounds) -> Iterator[Violation]:
     """No live waiter is left sleeping while the key is free."""
     taken = _merged_spans(_maybe_taken(story, history, bounds))
-    every = [Span(fault.begin, fault.end + bounds.settle) for fault in history.faults]
+    every = _merged_spans(Span(fault.begin, fault.end + bounds.settle) for fault in history.faults)
+    own = _Disturbances(history)
     for sitting in sittings(story):
         worker = sitting.queued.worker
-        end = min(sitting.end, history.end)
-        own = [
-            Span(fault.begin, fault.end) for fault in history.faults if fault.worker in {"", worker}
-        ]
-        dead = min(
-            (f.begin for f in history.faults if f.worker == worker and f.kind == "kill"),
-            default=NEVER,
-        )
-        for disturbed, bound in ((every, bounds.stall), (own, bounds.stall_after)):
-            free = _longest_free(Span(sitting.begin, min(end, dead)), taken, disturbed)
+        asleep = Span(sitting.begin, min(sitting.end, history.end, own.killed(worker)))
+        for disturbed, bound in ((every, bounds.stall), (own.of(worker), bounds.stall_after)):
+            if asleep.end - asleep.begin <= bound:
+                continue
+            free = _longest_free(asleep, taken, disturbed)
             if free.end - free.begin > bound:
                 yield Violation(
                     "liveness",
@@ -192,6 +209,33 @@ def liveness(story: KeyStory, history: History, bounds: Bounds) -> Iterator[Viol
                     (sitting.queued, *_last_before(story, free.begin), *_following(sitting)),
                 )
                 return
+
+
+class _Disturbances:
+    """What each worker suffered itself, or all of them with the store."""
+
+    def __init__(self, history: History) -> None:
+        self._faults = history.faults
+        self._spans: dict[str, list[Span]] = {}
+        self._killed: dict[str, float] = {}
+        for fault in history.faults:
+            if fault.kind == "kill":
+                before = self._killed.get(fault.worker, NEVER)
+                self._killed[fault.worker] = min(before, fault.begin)
+
+    def killed(self, worker: str) -> float:
+        """When it was, or never."""
+        return self._killed.get(worker, NEVER)
+
+    def of(self, worker: str) -> list[Span]:
+        """When it had an excuse."""
+        if worker not in self._spans:
+            self._spans[worker] = _merged_spans(
+                Span(fault.begin, fault.end)
+                for fault in self._faults
+                if fault.worker in {"", worker}
+            )
+        return self._spans[worker]
 
 
 def _following(sitting: Sitting) -> tuple[Act, ...]:
@@ -214,7 +258,7 @@ def _maybe_taken(story: KeyStory, history: History, bounds: Bounds) -> Iterator[
             yield Span(act.invoked, done_by(act, history, bounds) + at_most)
 
 
-def _merged_spans(spans: Iterator[Span]) -> list[Span]:
+def _merged_spans(spans: Iterable[Span]) -> list[Span]:
     merged: list[Span] = []
     for span in sorted(spans):
         if merged and span.begin <= merged[-1].end:
@@ -226,11 +270,7 @@ def _merged_spans(spans: Iterator[Span]) -> list[Span]:
 
 def _longest_free(within: Span, taken: list[Span], disturbed: list[Span]) -> Span:
     """The longest stretch in it that nothing fills."""
-    busy = [
-        span
-        for span in (*_within(taken, within), *disturbed)
-        if span.begin < within.end and span.end > within.begin
-    ]
+    busy = [*_within(taken, within), *_within(disturbed, within)]
     best = Span(within.begin, within.begin)
     at = within.begin
     for span in sorted(busy):
