@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
+import sys
 import time
 import traceback
 
@@ -28,6 +30,8 @@ def main() -> int:
     if unknown:
         read.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
     logging.disable(logging.CRITICAL)
+    # So that what was started is stopped, as after an interrupt.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     absent = [name for name in contenders.names() if contenders.python(name) is None]
     if absent:
         print(f"left out, not installed: {', '.join(absent)} (python -m benchmarks.peers)\n")

@@ -23,7 +23,7 @@ from benchmarks.turns import Turn, Turns
 if TYPE_CHECKING:
     from types import TracebackType
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds in which a host answers, or is ended."""
 
 DRAIN = 8.0
@@ -176,8 +176,9 @@ class HandOff(NamedTuple):
     gaps: list[float]
     """Milliseconds from "release called" to the next holder's first step, in order."""
 
-    in_order: float
-    """The share of turns for which nobody waited that had asked before."""
+    in_order: float | None
+    """The share of turns for which nobody waited that had asked before; None where nobody had a
+    second turn, since the first are asked for all at once."""
 
     overlaps: int
     """How often somebody entered before the last one had called release."""
@@ -262,13 +263,13 @@ def read_turns(turns: list[Turn]) -> HandOff:
         raise Failed("one waiter had all the turns")
     return HandOff(
         [gap for gap in gaps if gap >= 0] or [0.0],
-        _in_order(settled),
+        _in_order([turn for turn in settled if turn.asked >= begun]),
         sum(gap < 0 for gap in gaps),
         len(turns),
     )
 
 
-def _in_order(turns: list[Turn]) -> float:
+def _in_order(turns: list[Turn]) -> float | None:
     """A turn is out of order if somebody who had asked before, and not just now, came after it."""
     earliest_after = [0] * len(turns)
     earliest = 1 << 62
@@ -276,4 +277,4 @@ def _in_order(turns: list[Turn]) -> float:
         earliest_after[number] = earliest
         earliest = min(earliest, turns[number].asked)
     kept = sum(after + TIE >= turn.asked for turn, after in zip(turns, earliest_after, strict=True))
-    return kept / len(turns)
+    return kept / len(turns) if turns else None

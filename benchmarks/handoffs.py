@@ -36,7 +36,7 @@ class Handing:
                 if name not in self.failures:
                     self._run(name, max(0.3, bench.seconds(1.0)))
         for name in names:
-            if name not in self.failures:
+            if name not in self.failures and not bench.over:
                 self._count(name, max(0.3, bench.seconds(1.0)))
 
     def _run(self, name: str, seconds: float) -> None:
@@ -75,21 +75,21 @@ class Handing:
 
     def in_order(self, name: str) -> float | None:
         """The lowest share of any round."""
-        runs = self.runs.get(name)
-        return min(run.in_order for run in runs) if runs else None
+        shares = [run.in_order for run in self.runs.get(name, []) if run.in_order is not None]
+        return min(shares, default=None)
 
     def _row(self, name: str) -> list[str]:
         runs = self.runs[name]
         contender = contenders.load(self.names[name][0])
         overlaps = sum(run.overlaps for run in runs)
         shown = f"**{name}**" if contender.KIND == "ours" else name
-        count = self.commands.get(name)
+        count, share = self.commands.get(name), self.in_order(name)
         return [
             shown,
             number(self.median(name) or 0.0),
             number(statistics.median(run.high for run in runs)),
             "" if count is None else number(count),
-            f"{(self.in_order(name) or 0.0) * 100:.0f}%",
+            "" if share is None else f"{share * 100:.0f}%",
             contender.GIVES + (f"; **{overlaps} turns overlapped**" if overlaps else ""),
         ]
 

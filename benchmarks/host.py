@@ -9,8 +9,8 @@ runs in any of their environments. Commands:
 - ``crowd SIZE TURNS``: so many tasks at once, each on a key of its own;
 - ``handoff FILE FIRST WAITERS SECONDS WORK MODE``: waiters on one key, threads or tasks, who note
   each of their turns in a file that all processes share (`benchmarks.turns`);
-- ``wait WAITERS MODE``: waiters who ask for the key and stay; ``weigh WAITERS MODE``: the bytes
-  that each of them takes, by tracemalloc;
+- ``wait WAITERS SETTLE``: tasks that ask for the key and stay, and the seconds that they need to
+  come to rest; ``weigh WAITERS SETTLE``: the bytes that each of them takes, by tracemalloc;
 - ``take``, ``take_async``: hold the key; ``hold LEASES TTL``: that many renewed leases;
 - ``usage``: seconds of processor time so far, bytes of memory, threads.
 """
@@ -37,9 +37,6 @@ from typing import Any
 
 from benchmarks.contenders import load
 from benchmarks.turns import Turns
-
-SETTLE = 1.5
-"""Seconds after which what was begun in the background has begun."""
 
 
 class Host:
@@ -162,32 +159,23 @@ class Host:
             ]
             return sum(waiter.result() for waiter in queued)
 
-    def wait(self, waiters: str, mode: str) -> float:
-        """Let so many ask for a key that is held, and stay with them."""
-        if mode == "tasks":
-            fresh = self.fresh_async()
+    def wait(self, waiters: str, settle: str) -> int:
+        """Let so many tasks ask for a key that is held, and stay with them."""
+        fresh = self.fresh_async()
 
-            async def begin() -> None:
-                self.kept += [asyncio.create_task(_enter(fresh)) for _ in range(int(waiters))]
-                await asyncio.sleep(SETTLE)
+        async def begin() -> None:
+            self.kept += [asyncio.create_task(_enter(fresh)) for _ in range(int(waiters))]
+            await asyncio.sleep(float(settle))
 
-            self.start(begin()).result()
-        else:
-            for _ in range(int(waiters)):
-                fresh = self.contender.make(self.url, self.key)
-                thread = threading.Thread(target=lambda fresh=fresh: fresh().__enter__())
-                thread.daemon = True
-                thread.start()
-                self.kept.append(thread)
-            time.sleep(SETTLE)
-        return SETTLE
+        self.start(begin()).result()
+        return len(self.kept)
 
-    def weigh(self, waiters: str, mode: str) -> float:
+    def weigh(self, waiters: str, settle: str) -> float:
         """What one waiter takes, next to the first of them, who brings what is shared."""
-        self.wait("1", mode)
+        self.wait("1", settle)
         gc.collect()
         tracemalloc.start()
-        self.wait(waiters, mode)
+        self.wait(waiters, settle)
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -62,8 +62,9 @@ def table(found: Table) -> str:
             sides[place] = "---"
     lines = [found.columns, sides, *found.rows]
     text = "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-    for name, why in found.missing.items():
-        text += f"\n\nNot measured: {name} ({_cell(why)})."
+    for why in dict.fromkeys(found.missing.values()):
+        names = [name for name, said in found.missing.items() if said == why]
+        text += f"\n\nNot measured ({_cell(why)}): {'; '.join(names)}."
     return text
 
 

@@ -4,6 +4,7 @@ A module states
 
 - ``NAME``, as the tables show it, ``KIND`` (``floor``, ``ours`` or ``peer``) and ``GIVES``, what a
   caller gets for the time: two contenders are alike only where that is alike;
+- ``STORE``: ``redis``, ``postgres``, ``files``, ``memory``, or ``any`` of them;
 - ``REQUIRES``, for a peer: what pip installs into an environment of its own (`benchmarks.peers`);
 - ``make(url, key)`` and/or ``make_async(url, key)``: set up, and return a function that gives a
   fresh context manager at each call. What they need is imported in them, so that the facts above

@@ -12,6 +12,7 @@ from benchmarks.contenders.shape import Held
 
 NAME = "advisory lock"
 KIND = "floor"
+STORE = "postgres"
 GIVES = "no lease: a connection each"
 BLOCKING = True
 

@@ -6,6 +6,7 @@ from benchmarks.contenders.shape import POSTGRES_FREE, POSTGRES_TABLE, POSTGRES_
 
 NAME = "asyncpg, prepared"
 KIND = "floor"
+STORE = "postgres"
 GIVES = "lease, token; tries once"
 BLOCKING = False
 

@@ -9,6 +9,7 @@ from benchmarks.contenders.shape import Held
 
 NAME = "flock, blocking"
 KIND = "floor"
+STORE = "files"
 GIVES = "no lease, no token; one machine"
 BLOCKING = True
 

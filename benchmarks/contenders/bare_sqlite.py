@@ -9,6 +9,7 @@ from benchmarks.contenders.shape import AsyncHeld, Held
 
 NAME = "sqlite3, two statements"
 KIND = "floor"
+STORE = "files"
 GIVES = "lease, token; tries once"
 BLOCKING = False
 

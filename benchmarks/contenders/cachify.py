@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, PATIENCE, TTL
 
 NAME = "py-cachify"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("py-cachify==3.1.0", "redis==8.1.0")
 GIVES = "lease; frees whoever holds it"
 BLOCKING = True

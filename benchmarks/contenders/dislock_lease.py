@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import TTL
 
 NAME = "dislock"
 KIND = "peer"
+STORE = "postgres"
 REQUIRES = ("dislock==0.1.0", "psycopg[binary]==3.3.9")
 GIVES = "lease, renewed; tries once"
 BLOCKING = False

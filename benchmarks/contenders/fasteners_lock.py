@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NAME = "fasteners"
 KIND = "peer"
+STORE = "files"
 REQUIRES = ("fasteners==0.20",)
 GIVES = "no lease, no token; one machine"
 BLOCKING = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NAME = "filelock"
 KIND = "peer"
+STORE = "files"
 REQUIRES = ("filelock==4.3.1",)
 GIVES = "no lease, no token; one machine"
 BLOCKING = True

@@ -6,6 +6,7 @@ from functools import cache, partial
 
 NAME = "joblock"
 KIND = "ours"
+STORE = "any"
 GIVES = "lease, renewed; fencing token; in order"
 BLOCKING = True
 

@@ -6,6 +6,7 @@ from functools import cache, partial
 
 NAME = "joblock, SQLAlchemy engine"
 KIND = "ours"
+STORE = "postgres"
 GIVES = "lease, renewed; fencing token; in order"
 BLOCKING = True
 

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import PATIENCE, TTL
 
 NAME = "mithril-locks"
 KIND = "peer"
+STORE = "postgres"
 REQUIRES = ("mithril-locks[postgres]==0.1.0",)
 GIVES = "lease; fencing token"
 BLOCKING = True

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, PATIENCE, TTL
 
 NAME = "mithril-locks"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("mithril-locks==0.1.0",)
 GIVES = "lease; fencing token"
 BLOCKING = True

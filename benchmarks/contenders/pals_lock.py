@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import PATIENCE
 
 NAME = "PALs"
 KIND = "peer"
+STORE = "postgres"
 REQUIRES = ("PALs==0.4.0", "sqlalchemy==2.1.9", "psycopg[binary]==3.3.9")
 GIVES = "no lease: a connection each"
 BLOCKING = True

@@ -6,6 +6,7 @@ from benchmarks.contenders.shape import PATIENCE
 
 NAME = "portalocker"
 KIND = "peer"
+STORE = "files"
 REQUIRES = ("portalocker==4.4.2",)
 GIVES = "no lease, no token; one machine"
 BLOCKING = True

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, PATIENCE
 
 NAME = "portalocker RedisLock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("portalocker[redis]==4.4.2", "redis==8.1.0")
 GIVES = "ends with its connection"
 BLOCKING = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NAME = "postgres-mutex"
 KIND = "peer"
+STORE = "postgres"
 REQUIRES = ("postgres-mutex==0.1.0", "psycopg[binary]==3.3.9")
 GIVES = "lease, renewed"
 BLOCKING = True

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, TTL
 
 NAME = "pottery Redlock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("pottery==3.0.1", "redis==8.1.0")
 GIVES = "lease"
 BLOCKING = True

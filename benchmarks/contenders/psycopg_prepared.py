@@ -14,6 +14,7 @@ from benchmarks.contenders.shape import (
 
 NAME = "psycopg, prepared"
 KIND = "floor"
+STORE = "postgres"
 GIVES = "lease, token; tries once"
 BLOCKING = False
 

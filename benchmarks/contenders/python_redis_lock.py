@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, TTL
 
 NAME = "python-redis-lock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("python-redis-lock==4.0.1", "redis==8.1.0")
 GIVES = "lease"
 BLOCKING = True

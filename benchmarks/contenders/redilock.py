@@ -10,6 +10,7 @@ from benchmarks.contenders.shape import TTL
 
 NAME = "python-redilock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("python-redilock==0.6.0", "redis==8.1.0")
 GIVES = "lease"
 BLOCKING = True

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import DELETE, MANY, AsyncHeld, Held
 
 NAME = "redis-py client"
 KIND = "floor"
+STORE = "redis"
 GIVES = "lease; tries once"
 BLOCKING = False
 

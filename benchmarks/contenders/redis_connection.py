@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import DELETE, AsyncHeld, Held
 
 NAME = "redis-py Connection"
 KIND = "floor"
+STORE = "redis"
 GIVES = "lease; tries once"
 BLOCKING = False
 

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY
 
 NAME = "redis-fifo-lock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("redis-fifo-lock==0.3.2", "redis[hiredis]==8.1.0")
 GIVES = "lease, renewed; fencing token; in order"
 BLOCKING = True

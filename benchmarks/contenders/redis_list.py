@@ -11,6 +11,7 @@ from benchmarks.contenders.shape import MANY, AsyncHeld, Held
 
 NAME = "token in a list"
 KIND = "floor"
+STORE = "redis"
 GIVES = "no lease: lost with its holder"
 BLOCKING = True
 

@@ -11,6 +11,7 @@ from benchmarks.contenders.shape import MANY, PATIENCE, TTL
 
 NAME = "redis-lock-py"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("redis-lock-py==1.3.0", "redis==8.1.0")
 GIVES = "lease"
 BLOCKING = True

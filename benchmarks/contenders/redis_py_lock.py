@@ -11,6 +11,7 @@ from benchmarks.contenders.shape import MANY, TTL
 
 NAME = "redis-py Lock"
 KIND = "peer"
+STORE = "redis"
 GIVES = "lease"
 BLOCKING = True
 DISTRIBUTIONS = ("redis",)

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY
 
 NAME = "py-redis-semaphore"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("py-redis-semaphore==0.2.0", "redis==8.1.0")
 GIVES = "lease, renewed; fencing token"
 BLOCKING = True

@@ -13,6 +13,7 @@ from benchmarks.contenders.shape import DELETE, AsyncHeld, Held
 
 NAME = "socket"
 KIND = "floor"
+STORE = "redis"
 GIVES = "lease; tries once"
 BLOCKING = False
 

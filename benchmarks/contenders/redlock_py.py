@@ -9,6 +9,7 @@ from benchmarks.contenders.shape import TTL
 
 NAME = "redlock-py"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("redlock-py==1.0.8", "redis==8.1.0", "setuptools<81")
 GIVES = "lease"
 BLOCKING = True

@@ -8,6 +8,7 @@ from benchmarks.contenders.shape import MANY, PATIENCE, TTL
 
 NAME = "sherlock"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("sherlock==0.4.1", "redis==8.1.0")
 GIVES = "lease"
 BLOCKING = True

@@ -17,6 +17,7 @@ from benchmarks.contenders.shape import (
 
 NAME = "SQLAlchemy Core"
 KIND = "floor"
+STORE = "postgres"
 GIVES = "lease, token; tries once"
 BLOCKING = False
 

@@ -8,6 +8,7 @@ from functools import cache
 
 NAME = "standard library's Lock"
 KIND = "floor"
+STORE = "memory"
 GIVES = "one process only"
 BLOCKING = True
 

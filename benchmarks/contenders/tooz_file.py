@@ -6,6 +6,7 @@ from benchmarks.contenders import tooz_redis
 
 NAME = "tooz, files"
 KIND = "peer"
+STORE = "files"
 REQUIRES = ("tooz==9.1.0",)
 GIVES = "no lease, no token; one machine"
 BLOCKING = True

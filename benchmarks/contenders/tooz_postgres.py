@@ -8,6 +8,7 @@ __all__ = ["make"]
 
 NAME = "tooz"
 KIND = "peer"
+STORE = "postgres"
 REQUIRES = ("tooz[postgresql]==9.1.0", "psycopg2-binary")
 GIVES = "no lease: a connection each"
 BLOCKING = True

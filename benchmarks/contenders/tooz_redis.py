@@ -7,6 +7,7 @@ from functools import cache
 
 NAME = "tooz"
 KIND = "peer"
+STORE = "redis"
 REQUIRES = ("tooz[redis]==9.1.0",)
 GIVES = "lease, renewed"
 BLOCKING = True

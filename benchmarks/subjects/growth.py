@@ -105,8 +105,8 @@ def _fill_sqlite(url: str) -> Fill:
 
     def fill(first: int, last: int) -> None:
         connection = sqlite3.connect(path)
-        names = [row[1] for row in connection.execute("pragma table_info(job_locks)")]
-        values = ", ".join("key || number" if name == "key" else name for name in names)
+        names = [f'"{row[1]}"' for row in connection.execute("pragma table_info(job_locks)")]
+        values = ", ".join('"key" || number' if name == '"key"' else name for name in names)
         connection.execute(
             f"with recursive numbers (number) as (select {first} union all "  # noqa: S608
             f"select number + 1 from numbers where number < {last - 1}) "

@@ -9,9 +9,15 @@ from benchmarks import contenders, servers
 from benchmarks.fleet import Failed, Host
 from benchmarks.result import Goal, Result, Table, at_most, number
 from benchmarks.servers import Store
-from benchmarks.subjects import Bench
+from benchmarks.subjects import OVER, Bench
 
 WAITERS = 1_000
+WEIGHED = 200
+"""So many are enough to weigh one, and tracemalloc makes all that they do slow."""
+
+SETTLE = 2.0
+"""Seconds after which so many wait, and nothing more happens."""
+
 REDIS = (
     *("joblock_client", "redis_list", "redis_py_lock", "redis_lock_py", "redis_semaphore"),
     "redis_fifo_lock",
@@ -64,6 +70,9 @@ def _table(bench: Bench, result: Result, store: Store, names: tuple[str, ...]) -
     missing: dict[str, str] = {}
     for name in names:
         shown = contenders.load(name).NAME
+        if bench.over:
+            missing[shown] = OVER
+            continue
         store.empty()
         try:
             found[shown] = _idle(bench, name, store)
@@ -96,7 +105,7 @@ def _idle(bench: Bench, name: str, store: Store) -> Idle:
         idle = _watched(bench, store, host)
     with Host(name, store.url, f"{key}-too") as holder, Host(name, store.url, f"{key}-too") as host:
         _take(name, holder)
-        return idle._replace(traced=host.do("weigh", WAITERS, "tasks"))
+        return idle._replace(traced=host.do("weigh", WEIGHED, SETTLE / 2))
 
 
 def _take(name: str, holder: Host) -> None:
@@ -111,16 +120,16 @@ def _idle_here(bench: Bench, name: str, store: Store, key: str) -> Idle:
         idle = _watched(bench, store, host)
     with Host(name, store.url, key) as host:
         host.do("take_async")
-        return idle._replace(traced=host.do("weigh", WAITERS, "tasks"))
+        return idle._replace(traced=host.do("weigh", WEIGHED, SETTLE / 2))
 
 
 def _watched(bench: Bench, store: Store, host: Host) -> Idle:
     # The loop, the first connection and what else is shared are there before it is weighed.
-    host.do("wait", 1, "tasks")
+    host.do("wait", 1, 0.3)
     before = host.do("usage")
-    host.do("wait", WAITERS, "tasks")
+    host.do("wait", WAITERS, SETTLE)
     settled = host.do("usage")
-    seconds = bench.seconds(10.0)
+    seconds = bench.seconds(8.0)
     with store.counting() as counted:
         time.sleep(seconds)
         after = host.do("usage")
