@@ -182,6 +182,25 @@ def test_a_url_is_read_as_it_is_meant(url, places, db):
 
 
 @pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("rediss://h", "single"),
+        ("redis://h?ssl=true", "single"),
+        ("rediss+cluster://a,b", "cluster"),
+        ("valkeys+cluster://a,b", "cluster"),
+        ("rediss+sentinel://a,b/main", "sentinel"),
+        ("redis+sentinel://a,b/main?ssl=1", "sentinel"),
+    ],
+)
+def test_a_url_with_two_s_is_over_tls(url, kind):
+    store = open_store(url)
+    target = store._target  # noqa: SLF001
+    assert target.kind == kind
+    assert target.login.tls is not None
+    assert target.sentinel_login.tls is not None or kind != "sentinel"
+
+
+@pytest.mark.parametrize(
     ("url", "says"),
     [
         ("redis://h:x/0", "cannot read the server"),
@@ -258,12 +277,36 @@ def test_the_url_shown_has_no_password():
     assert "hunter2" not in store.url
 
 
-def test_a_unix_socket_is_a_way_in(tmp_path):
+@pytest.fixture
+def socket_path(tmp_path):
     path = tmp_path / "r.sock"
     server = Server(binary("redis-server"), tmp_path / "data", "--unixsocket", str(path))
-    with JobLocks(f"redis+unix://{path}") as locks, locks.lock("k") as lease:
-        assert lease.held
+    yield str(path)
     server.stop()
+
+
+THROUGH_A_SOCKET = {
+    "url": lambda path: f"redis+unix://{path}",
+    "redis": lambda path: redis.Redis(unix_socket_path=path),
+    "redis from url": lambda path: redis.Redis.from_url(f"unix://{path}?db=0"),
+    "redis asyncio": lambda path: redis.asyncio.Redis(unix_socket_path=path),
+    "valkey": lambda path: valkey.Valkey(unix_socket_path=path),
+}
+
+
+@pytest.mark.parametrize("kind", THROUGH_A_SOCKET)
+async def test_a_unix_socket_is_a_way_in(kind, socket_path):
+    given = THROUGH_A_SOCKET[kind](socket_path)
+    with JobLocks(given) as held:
+        lease = held.acquire("k", ttl=60)
+        async with AsyncJobLocks(given) as locks:
+            waiting = asyncio.create_task(locks.acquire("k", wait=30))
+            while not held.model.waiters("k"):  # noqa: ASYNC110 - the store tells
+                await asyncio.sleep(0.01)
+            lease.release()
+            later = await waiting
+            assert later.token > lease.token
+            await later.release()
 
 
 @pytest.fixture

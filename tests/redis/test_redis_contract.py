@@ -1,22 +1,17 @@
-"""The Redis store keeps the contract: on Redis and Valkey, one server and a cluster."""
+"""The Redis store keeps the contract, on one server of Redis and of Valkey."""
 
 from __future__ import annotations
 
 import pytest
-from redis_harness import RedisHarness, TurnedHarness
+from redis import Redis
+from redis_harness import TurnedHarness
 
 from joblock.store.ops import Purge
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
-from joblock.testing.contract.checks import Checks
 from joblock.testing.contract.claims import Claims
-from joblock.testing.contract.drivers import Drivers
-from joblock.testing.contract.holding import Holding
 from joblock.testing.contract.joining import Joining
-from joblock.testing.contract.names import Names
 from joblock.testing.contract.notices import Notices
-from joblock.testing.contract.queueing import Queue
-from joblock.testing.contract.reading import Reading
 from joblock.testing.contract.table import Table
 from joblock.testing.model import ModelContract
 
@@ -33,12 +28,7 @@ class RedisContract(StoreContract):
 
 def milliseconds_left(key) -> int:
     """How soon the server forgets a key's row."""
-    from redis import Redis
-    from redis.cluster import RedisCluster
-
-    url = key.store.url.replace("redis+cluster", "redis")
-    client = RedisCluster.from_url(url) if url != key.store.url else Redis.from_url(url)
-    with client:
+    with Redis.from_url(key.store.url) as client:
         return client.pttl(row_name(key.name))
 
 
@@ -74,18 +64,3 @@ class TestValkeyIsTheMachine(ModelContract):
     @pytest.fixture
     def harness(self, valkey_server, monkeypatch):
         return TurnedHarness(valkey_server, monkeypatch)
-
-
-class TestCluster(Holding, Queue, Checks, Reading, Names, Drivers):
-    """On the servers' own clock, and through three nodes: what depends on where a key lies.
-
-    Notices come from several nodes here, so in no order, which the tests of notices go by.
-    """
-
-    test_purge_deletes_what_has_been_vacant_for_long = (
-        RedisContract.test_purge_deletes_what_has_been_vacant_for_long
-    )
-
-    @pytest.fixture
-    def harness(self, cluster):
-        return RedisHarness(cluster.url)

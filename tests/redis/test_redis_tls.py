@@ -212,7 +212,7 @@ def _acquire(kind, url):
 def test_a_cluster_whose_nodes_speak_tls(certificates, trusting, tmp_path):
     cluster = Cluster(binary("redis-server"), tmp_path, tls=certificates.options())
     try:
-        url = f"redis+cluster://127.0.0.1:{cluster.tls_ports[0]}?ssl=true&{trusting}"
+        url = f"rediss+cluster://127.0.0.1:{cluster.tls_ports[0]}?{trusting}"
         with JobLocks(url) as locks:
             leases = [locks.acquire(f"k{number}", ttl=60) for number in range(20)]
             assert all(leases)

@@ -88,11 +88,15 @@ _SCHEMES: dict[str, Callable[[str], Any]] = {
     "redis+unix": _redis,
     "redis+cluster": _redis,
     "redis+sentinel": _redis,
+    "rediss+cluster": _redis,
+    "rediss+sentinel": _redis,
     "valkey": _redis,
     "valkeys": _redis,
     "valkey+unix": _redis,
     "valkey+cluster": _redis,
     "valkey+sentinel": _redis,
+    "valkeys+cluster": _redis,
+    "valkeys+sentinel": _redis,
 }
 
 # Objects of other libraries that mean a store, told by the package of their class or of one it
