@@ -40,10 +40,11 @@ class Tale:
         else:
             self.request(who, "Acquire", fields, begin, end, error=error)
 
-    def queue(self, who, begin, end, arrival, *, by="", epoch=1, **more):
-        """Refused and queued."""
+    def queue(self, who, begin, end, arrival, *, by="", epoch=1, join=None, **more):
+        """Refused and queued, behind the lease with token 1."""
         busy = [by, 1000, "held", 1, arrival, epoch]
-        self.acquire(who, begin, end, queue=[f"client-{who}"], busy=busy, **more)
+        queue = [f"client-{who}", 0, False, False, join]
+        self.acquire(who, begin, end, queue=queue, busy=busy, **more)
 
     def refresh(self, who, begin, end, token, *, done, holder=None, ttl=10_000, key="k"):
         renewals = [[key, holder or who, token, ttl]]
@@ -56,8 +57,8 @@ class Tale:
     def leave(self, who, begin, end, *, done=True, holder=None, key="k"):
         self.request(who, "Leave", [key, holder or who], begin, end, "Released", [done])
 
-    def check(self, who, begin, end, epoch, *, key="k"):
-        state = [epoch, 0, [], 0, False]
+    def check(self, who, begin, end, epoch, *, key="k", ok_token=0):
+        state = [epoch, 0, [], ok_token, False]
         self.request(who, "Check", [f"client-{who}", [key], True], begin, end, "Checked", [[state]])
 
     def look(self, who, begin, end, *seen, key="k"):

@@ -363,6 +363,23 @@ def test_a_waiter_that_sleeps_through_the_faults_of_others_is_a_breach(tale):
     assert found(tale) == ["liveness"]
 
 
+def test_a_joiner_that_was_told_of_the_end_of_its_run_does_not_sleep(tale):
+    tale.acquire("z", 0.0, 0.1, 1)
+    tale.queue("a", 0.2, 0.3, 1, by="z", join=0)
+    tale.release("z", 1.0, 1.1, 1)
+    tale.check("a", 1.2, 1.3, 1, ok_token=1)
+    tale.mark(30.0)
+    assert found(tale) == []
+
+
+def test_a_joiner_that_nobody_told_of_the_end_of_its_run_sleeps(tale):
+    tale.acquire("z", 0.0, 0.1, 1)
+    tale.queue("a", 0.2, 0.3, 1, by="z", join=0)
+    tale.release("z", 1.0, 1.1, 1)
+    tale.mark(30.0)
+    assert found(tale) == ["liveness"]
+
+
 # What is told.
 
 

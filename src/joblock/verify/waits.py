@@ -16,10 +16,15 @@ SLACK = 0.05
 
 
 class Sitting(NamedTuple):
-    """One stretch in which a waiter slept: from the answer that queued it to what it did next."""
+    """One stretch in which a waiter slept: from the answer that queued it to what it did next.
+
+    ``told`` is when its client learned that the run which it had joined has ended well: after that
+    it asks for nothing any more.
+    """
 
     queued: Act
     next: Act | None
+    told: float
 
     @property
     def begin(self) -> float:
@@ -29,12 +34,13 @@ class Sitting(NamedTuple):
     @property
     def end(self) -> float:
         """It surely waited until then."""
-        return NEVER if self.next is None else self.next.invoked
+        return self.told if self.next is None else min(self.told, self.next.invoked)
 
 
 def sittings(story: KeyStory) -> list[Sitting]:
     """All such stretches."""
     found: list[Sitting] = []
+    checks = _checks_by_client(story)
     leaving: dict[str, list[Act]] = {}
     for act in story.ends:
         if isinstance(act.op, Leave):
@@ -44,8 +50,19 @@ def sittings(story: KeyStory) -> list[Sitting]:
         for number, act in enumerate(steps):
             if isinstance(act.result, Busy) and act.result.arrival:
                 following = steps[number + 1] if number + 1 < len(steps) else None
-                found.append(Sitting(act, following))
+                told = _joined_at(act, checks.get(act.op.queue.client, []))
+                found.append(Sitting(act, following, told))
     return found
+
+
+def _joined_at(queued: Act, checks: list[Act]) -> float:
+    if queued.op.queue.join is None:
+        return NEVER
+    run = queued.op.queue.join or queued.result.token
+    return next(
+        (act.returned for act in _after(checks, queued.invoked) if act.result.ok_token >= run),
+        NEVER,
+    )
 
 
 class Stretch(NamedTuple):
@@ -129,10 +146,8 @@ def _known_by_checks(sitting: Sitting, checks: list[Act]) -> Iterator[Stretch]:
         if act.invoked >= sitting.end:
             return
         state = act.result
-        # A joiner whose run has ended well is in no line any more, and not yet told so.
-        done = waiter.op.queue.join is not None and state.ok_token >= waiter.result.token
         kept = state.epoch == waiter.result.epoch and waiter.op.holder not in state.claimed
-        if act.returned < sitting.end and kept and not done:
+        if act.returned < sitting.end and kept:
             yield Stretch(sitting.begin, act.invoked, sitting, act)
 
 
