@@ -62,8 +62,9 @@ def _bars(plot: Plot) -> str:
         ticks = _decades(min(bar.low for bar in bars), max(bar.high for bar in bars))
         scale = _logarithmic(ticks[0], ticks[-1], LEFT, across)
     else:
-        ticks = _steps(highest)
-        scale = _linear(max(ticks[-1], highest), LEFT, across)
+        # One round that was disturbed must not make all the others small.
+        ticks = _steps(min(max(bar.high for bar in bars), 1.5 * highest))
+        scale = _linear(ticks[-1], LEFT, across)
     drawn = [_tick(scale(tick), height - 44, tick) for tick in ticks]
     for place, bar in enumerate(bars):
         drawn += _bar(bar, TOP + ROW * place, scale, logarithmic)
