@@ -211,7 +211,8 @@ class Leader(BaseLeader["Lease"]):
         if self._thread is not None and self._thread.is_alive():
             raise RuntimeError(f"this candidate for {self.key!r} was started already")
         self._stopping, self._wake = False, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="joblock-leader", daemon=True)
+        # Named as a caller, which it is, and not as a thread of the client's own.
+        self._thread = threading.Thread(target=self._run, name=f"leader {self.key}", daemon=True)
         self._thread.start()
 
     def stop(self, timeout: Duration | None = None) -> bool:
@@ -246,7 +247,7 @@ class Leader(BaseLeader["Lease"]):
     def _lead(self, lease: Lease) -> bool:
         term = self._begin(lease)
         work = threading.Thread(
-            target=self._work, args=(term,), name="joblock-leading", daemon=True
+            target=self._work, args=(term,), name=f"leading {self.key}", daemon=True
         )
         if self._on_elected is not None:
             work.start()
