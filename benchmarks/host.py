@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
@@ -47,6 +48,7 @@ class Host:
         self.url = url
         self.key = key
         self.held = ExitStack()
+        self.numbers = itertools.count()
         self.entering: Any = None
         self.entering_async: Any = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -198,8 +200,8 @@ class Host:
         """Take leases that are renewed from then on; the seconds that took."""
         kept = self.contender.make_kept(self.url, int(ttl))
         begun = time.perf_counter()
-        for number in range(int(leases)):
-            self.held.enter_context(kept(f"{self.key}-{number}"))
+        for _ in range(int(leases)):
+            self.held.enter_context(kept(f"{self.key}-{next(self.numbers)}"))
         return time.perf_counter() - begun
 
     def usage(self) -> dict[str, float]:
