@@ -6,6 +6,8 @@ import pytest
 from postgres_harness import TurnedHarness
 
 from joblock.testing.clients import ClientContract
+from joblock.testing.clients.election import Election
+from joblock.testing.clients.events import Eventful
 from joblock.testing.clients.jobs import Jobs
 from joblock.testing.clients.several import Several
 
@@ -16,7 +18,7 @@ class TestClientsOnPostgres(ClientContract):
         return TurnedHarness(pg)
 
 
-class TestJobsOnPostgres(Jobs, Several):
+class TestJobsOnPostgres(Jobs, Several, Eventful, Election):
     @pytest.fixture
     def harness(self, pg):
         return TurnedHarness(pg)
