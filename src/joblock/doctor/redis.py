@@ -190,7 +190,7 @@ def _room(server: _Server, most: int) -> list[Finding]:
         risk(
             "memory",
             f"{used:,} of {most:,} bytes (maxmemory) are used",
-            "a server that is full refuses to grant and to renew leases: they are lost",
+            "a server that is full grants no lease (those that are held are renewed)",
             "raise maxmemory, or make room",
         )
     ]
