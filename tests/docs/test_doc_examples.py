@@ -17,6 +17,7 @@ NOT_RUN = {
     ("docs/fencing.md", "import psycopg"): "needs a server; tests/fencing does it with one",
     ("docs/from-redis-lock.md", "import redis"): "needs a server; its own test does it with one",
     ("docs/from-redis-lock.md", 'old = client.lock("reindex", timeout=600)'): "the same",
+    ("docs/verify.md", "from joblock.verify import Plan, run"): "needs a server; see tests/verify",
     ("README.md", "pip install 'joblock[cli]'"): "would install over the package under test",
 }
 """Blocks marked ``no-run``, by page and first line, and why each cannot run here."""
