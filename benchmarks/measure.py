@@ -92,7 +92,7 @@ def _warm_up(
     name: str, candidate: Candidate, turns: int, seconds: float, failures: dict[str, str]
 ) -> int:
     """Let it connect and prepare, and find how many turns make a round; 0 if it cannot."""
-    count = max(1, turns // 10) if turns else 3
+    count = max(1, turns // 10) if turns else 1
     while True:
         taken = _timed(name, candidate, count, failures)
         if taken is None:

@@ -56,7 +56,7 @@ def _row(bench: Bench, table: Table, name: str, store: Store, contender: str, le
             host.do("ready")
             host.do("hold", 1, TTL)
             before = host.do("usage")
-            host.do("hold", leases, TTL)
+            host.do("hold", leases, TTL, patience=60)
             settled = host.do("usage")
             seconds = bench.seconds(TTL)
             with store.counting() as counted:
