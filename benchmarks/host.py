@@ -233,8 +233,7 @@ async def _queue_task(turns: Turns, fresh: Any, name: int, until: int, work: flo
         asked = time.monotonic_ns()
         async with fresh():
             entered = time.monotonic_ns()
-            if work:
-                await asyncio.sleep(work)
+            await asyncio.sleep(work)  # or the others would never get to queue
             turns.note(asked, entered, name)
         done += 1
     return done

@@ -35,7 +35,7 @@ def run(bench: Bench) -> Result:
 
 def _hand_offs(bench: Bench, result: Result) -> None:
     # Threads work for a moment, or the one that releases would run on until the interpreter
-    # switches; tasks do not, since the loop goes on to the next anyway.
+    # switches; tasks do not: they only let the others run.
     crews = {"tasks": Crew(1, 8, "tasks", 0.0), "threads": Crew(1, 8, "threads", 0.0005)}
     rows: list[list[str]] = []
     missing: dict[str, str] = {}
