@@ -123,6 +123,14 @@ def test_after_a_fault_that_voids_leases_others_may_be_granted(tale):
     assert found(tale) == []
 
 
+def test_a_fault_that_voids_leases_may_have_come_after_a_grant_that_was_on_its_way(tale):
+    tale.acquire("a", 0.0, 0.5, 5)
+    tale.fault("flush", 0.1, 0.2, voids=True)
+    tale.release("a", 0.6, 0.7, 5, done=False)
+    tale.acquire("b", 1.0, 1.1, 6)
+    assert found(tale) == []
+
+
 # Tokens.
 
 

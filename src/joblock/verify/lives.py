@@ -264,24 +264,20 @@ def _measure(life: Life, voids: list[Fault], bounds: Bounds) -> None:
                 # It may have been done after this one, and brought the end forward.
                 if other is not act and _shortens(other) and act.invoked < other.returned:
                     end = min(end, other.invoked + shorter * part)
-            spans.append(Span(act.returned, end))
+            spans.append(Span(act.returned, _unless_void(act, end, voids)))
     ended = min((act.invoked for act in life.ends if act.result is not False), default=NEVER)
-    closed = _closed_spans(life, part, spans)
+    closed = _closed_spans(life, part, spans, voids)
     running = [Span(span.begin, min(span.end, ended)) for span in spans]
-    life.running = _merged(_without(running, voids))
-    life.sure = _merged(_without([*closed, *running], voids))
+    life.running = _merged(running)
+    life.sure = _merged([*closed, *running])
 
 
-def _without(spans: list[Span], voids: list[Fault]) -> list[Span]:
-    """What a fault that voids leases has ended."""
-    for fault in voids:
-        spans = [
-            Span(begin, min(end, fault.begin) if begin < fault.end else end) for begin, end in spans
-        ]
-    return spans
+def _unless_void(act: Act, end: float, voids: list[Fault]) -> float:
+    """Until when what it gave surely lasts: a fault that came after it may have ended that."""
+    return min([end, *(fault.begin for fault in voids if act.invoked < fault.end)])
 
 
-def _closed_spans(life: Life, part: float, live: list[Span]) -> list[Span]:
+def _closed_spans(life: Life, part: float, live: list[Span], voids: list[Fault]) -> list[Span]:
     """While it keeps its place although its run has ended: grace, and ``at_least``.
 
     Only if it was live throughout: a release that was sent twice and refused counts as done.
@@ -295,12 +291,15 @@ def _closed_spans(life: Life, part: float, live: list[Span]) -> list[Span]:
         default=NEVER,
     )
     spans = [
-        Span(act.returned, act.invoked + act.op.at_least / 1000 * part)
+        Span(
+            act.returned,
+            _unless_void(act, act.invoked + act.op.at_least / 1000 * part, voids),
+        )
         for act in life.grants
         if act.op.at_least and not act.result.reentered
     ]
     spans += [
-        Span(act.returned, act.invoked + act.op.grace / 1000 * part)
+        Span(act.returned, _unless_void(act, act.invoked + act.op.grace / 1000 * part, voids))
         for act in life.ends
         if isinstance(act.op, Release)
         and act.op.grace
