@@ -1,7 +1,14 @@
 -- As acquire, unless the occurrence is done: then the caller is queued no more, and has no claim.
 -- KEYS: those of acquire, then what is done. ARGV: those of acquire, then the occurrence.
 
-local occurrence, newest = ARGV[#ARGV], redis.call('GET', KEYS[7])
+local function is_done(occurrence)
+  local newest, till = string.match(redis.call('GET', KEYS[7]) or '', '^(%d+) (%d+)$')
+  if not newest or tonumber(occurrence) > tonumber(newest) then return false end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000) < tonumber(till)
+end
+
+local done = is_done(ARGV[#ARGV])
 local ARGV = {unpack(ARGV, 1, #ARGV - 1)}
 
 local function refused()
@@ -22,7 +29,7 @@ local function refused()
   return not granted and not joined
 end
 
-if newest and tonumber(occurrence) <= tonumber(newest) and refused() then
+if done and refused() then
   return 'B0 done 0 0 0 '
 end
 

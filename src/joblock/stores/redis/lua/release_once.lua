@@ -7,9 +7,14 @@ end
 
 local freed = release_it()
 if freed == 1 then
-  local newest = redis.call('GET', KEYS[7])
-  if not newest or tonumber(ARGV[5]) >= tonumber(newest) then
-    redis.call('SET', KEYS[7], ARGV[5], 'PX', ARGV[6])
+  local newest, till = string.match(redis.call('GET', KEYS[7]) or '', '^(%d+) (%d+)$')
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if not newest or tonumber(ARGV[5]) >= tonumber(newest) or tonumber(till) <= now then
+    -- It ends by itself, and says when: the end counts that is by the time that scripts go by.
+    redis.call(
+      'SET', KEYS[7], ARGV[5] .. ' ' .. string.format('%.0f', now + ARGV[6]), 'PX', ARGV[6]
+    )
   end
 end
 return freed
