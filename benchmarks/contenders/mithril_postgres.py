@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from functools import cache
 
 from benchmarks.contenders.shape import PATIENCE, TTL
@@ -16,10 +17,18 @@ BLOCKING = True
 
 @cache
 def _backend(url: str):
+    from mithril import Lock
     from mithril.backends import PostgresBackend
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, text
 
-    return PostgresBackend(create_engine(url.replace("postgresql://", "postgresql+psycopg2://")))
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg2://"))
+    backend = PostgresBackend(engine)
+    # It makes its tables at the first use: one after the other, when many begin at once.
+    with engine.begin() as connection:
+        connection.execute(text("select pg_advisory_xact_lock(1)"))
+        with Lock(uuid.uuid4().hex, backend=backend, ttl=TTL, timeout=PATIENCE):
+            pass
+    return backend
 
 
 def make(url, key):
