@@ -12,6 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pexpect
 import pytest
 
 import joblock
@@ -200,3 +201,17 @@ def test_the_environment_names_the_store_and_the_history_is_kept_where_it_is_wan
     code, _, errors = command(*arguments)
     assert code == 64
     assert "there is such a file" in errors
+
+
+def test_a_terminal_sees_how_far_it_is(command):
+    environment = {**command.environment, "JOBLOCK_URL": command.url}
+    arguments = ["-m", "joblock.cli", "verify", "--seconds", "3", "--workers", "2"]
+    terminal = pexpect.spawn(
+        sys.executable, arguments, env=environment, encoding="utf-8", timeout=PATIENCE
+    )
+    terminal.expect(r"\[#*\.+\] running, \d+ of 3 s, \d+ faults")
+    terminal.expect("checking the history")
+    terminal.expect("no violation of")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0
