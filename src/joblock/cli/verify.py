@@ -172,16 +172,31 @@ def _progress() -> Tell:
 
 @contextmanager
 def _ended_in_order() -> Generator[None]:
-    """A signal that would end this process at once unwinds it, so that its workers end first."""
+    """A signal that would end this process at once unwinds it, so that its workers end first.
+
+    Only the first one: what is being cleaned up after that is not to be cut off by an impatient
+    second, or by the same Ctrl-C that came by way of a wrapper as well.
+    """
 
     def end(number: int, frame: Any) -> NoReturn:
         del frame
+        for each in ending:
+            signal.signal(each, signal.SIG_IGN)
         raise SystemExit(by_signal(number))
 
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in ending}
     try:
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    except SystemExit:
+        raise  # and ignores further ones to its end
+    except BaseException:
+        _restore(before)
+        raise
+    else:
+        _restore(before)
+
+
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
