@@ -38,6 +38,7 @@ class Hold:
     told = False
     guarded = False
     handle: Any = None
+    usual: Renewal | None = None
     on_loss: Sequence[Callable[[], None]] = ()
 
     def __init__(
@@ -112,18 +113,28 @@ class Hold:
 
     def renewal(self, now: float) -> Renewal:
         """The renewal to send now, clipped so that the store holds nothing past `ends`."""
-        ttl = self.ttl if self.ends is NEVER else min(self.ttl, self.ends - now)
+        if self.ends is not NEVER:
+            return self._renewal(min(self.ttl, self.ends - now))
+        if self.usual is None:
+            self.usual = self._renewal(self.ttl)
+        return self.usual
+
+    def _renewal(self, ttl: float) -> Renewal:
         return Renewal(self.key, self.holder, self.token, max(1, round(ttl * 1000)))
 
-    def renewed(self, sent: float) -> None:
-        """The store has renewed what was sent then; too late if the deadline passed meanwhile."""
-        if self.held:
-            self.deadline = max(self.deadline, min(sent + self.ttl * MARGIN, self.ends))
-            self.due = sent + self.ttl / 3
+    def renewed(self, sent: float, now: float) -> None:
+        """The store has renewed what was sent then; too late if the deadline passed by now."""
+        if self.over or self.lost:
+            return
+        if now >= self.deadline:
+            self.lost = self._too_late()
+            return
+        self.deadline = max(self.deadline, min(sent + self.ttl * MARGIN, self.ends))
+        self.due = sent + self.ttl / 3
 
     def extend(self, ttl: int) -> None:
         """Live by another ttl (milliseconds) from the next renewal on, which is due now."""
-        self.ttl = ttl / 1000
+        self.ttl, self.usual = ttl / 1000, None
         if self.renew:
             self.due = self.clock.monotonic()
 

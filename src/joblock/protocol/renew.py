@@ -62,9 +62,10 @@ def batch(holds: list[Hold], now: float) -> Refresh:
 def confirm(holds: list[Hold], reply: Refreshed, sent: float) -> list[Hold]:
     """Take the reply in; the holds that the store refused, which are lost."""
     refused: list[Hold] = []
+    now = holds[0].clock.monotonic()
     for hold, renewed in zip(holds, reply.renewed, strict=True):
         if renewed:
-            hold.renewed(sent)
+            hold.renewed(sent, now)
         else:
             refused.append(hold)
     for hold, waiting in zip(holds, reply.waiting, strict=False):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from joblock.stores.sqlite.file import LeaseFile
 
     Execute = Callable[[str, tuple[Any, ...]], sqlite3.Cursor]
+    ExecuteMany = Callable[[str, list[tuple[Any, ...]]], sqlite3.Cursor]
 
 ACQUIRE = """
 INSERT INTO job_locks (
@@ -140,3 +141,9 @@ def renew(execute: Execute, now: int, renewal: Renewal, *, extend_only: bool) ->
     key, holder, token, ttl = renewal
     values = (key, holder, token, now, now + ttl)
     return execute(_EXTEND if extend_only else _RENEW, values).rowcount == 1
+
+
+def renew_all(execute: ExecuteMany, now: int, op: Refresh) -> int:
+    """Renew the exclusive leases for which nobody waits; how many of them there were."""
+    values = [(key, holder, token, now, now + ttl) for key, holder, token, ttl in op.renewals]
+    return execute(_EXTEND if op.extend_only else _RENEW, values).rowcount

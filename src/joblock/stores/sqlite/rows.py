@@ -85,10 +85,11 @@ Present: TypeAlias = tuple[int, int, int]
 class Work:
     """What the rows of one transaction share: the cursor, the time, presence, the notices."""
 
-    __slots__ = ("_presence", "execute", "notices", "now")
+    __slots__ = ("_presence", "execute", "executemany", "notices", "now")
 
     def __init__(self, cursor: sqlite3.Cursor, now: Now) -> None:
         self.execute = cursor.execute
+        self.executemany = cursor.executemany
         self.now = now
         self.notices: list[Notice] = []
         self._presence: dict[str, Present | None] = {}
