@@ -55,12 +55,18 @@ def told_by(url: str, caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join([*said, caplog.text])
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("shape", SHAPES)
+# What follows sqlite:/// is the name of a file, whatever it looks like.
+URLS = [
+    (scheme, shape)
+    for shape in SHAPES
+    for scheme in SCHEMES
+    if scheme != "sqlite" or ":///" not in shape
+]
+
+
+@pytest.mark.parametrize(("scheme", "shape"), URLS)
 def test_no_password_is_shown_however_wrong_the_url(scheme, shape, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if scheme == "sqlite" and ":///" in shape:
-        pytest.skip("that is the name of a file")
     for secret in SECRETS:
         said = told_by(shape.format(scheme=scheme, pw=secret), caplog)
         assert "s3c" not in said.replace("s3://", ""), (secret, said)
