@@ -9,6 +9,7 @@ from redis_servers import wait_until
 from joblock import AsyncJobLocks, JobLocks
 from joblock.store.ops import (
     CLAIM_MS,
+    LINGER_MS,
     Acquire,
     Check,
     Done,
@@ -21,7 +22,7 @@ from joblock.store.ops import (
     Strike,
 )
 from joblock.stores.redis import RedisStore
-from joblock.stores.redis.scripts import FLOOR_MS, LINGER_MS, row_name
+from joblock.stores.redis.scripts import FLOOR_MS, row_name
 
 ROW = row_name("k")
 TTL, LONGEST = 60_000, 90_000

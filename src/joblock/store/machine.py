@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 from joblock.store.ops import (
     CLAIM_MS,
+    LINGER_MS,
     PRESENCE_MS,
     Acquire,
     AcquireReply,
@@ -355,7 +356,11 @@ def force(rows: Rows, now: Now) -> tuple[JobLock, ...]:
 
 
 def lapse(rows: Rows, now: int) -> None:
-    """Find what is over: claims nobody confirmed, and graces that have ended."""
+    """Find what is over: claims nobody confirmed, graces that have ended, permits long lapsed.
+
+    A key that many share may never be vacant, and then nothing else forgets the permits of those
+    who were killed.
+    """
     for lease in rows.leases():
         if lease.claim and lease.expires_at <= now:
             rows.drop(lease)
@@ -365,7 +370,7 @@ def lapse(rows: Rows, now: int) -> None:
                 waiter.lost += 1
                 waiter.parked = True
                 rows.enqueue(waiter)
-        elif lease.ended_at and lease.until() <= now:
+        elif lease.expires_at <= now and _is_over(lease, now):
             rows.drop(lease)
 
 
@@ -450,6 +455,13 @@ def _releasable(lease: Lease, now: int, token: int) -> bool:
     if lease.ended_at or (token and lease.token != token):
         return False
     return lease.expires_at > now or lease.opens_at <= now
+
+
+def _is_over(lease: Lease, now: int) -> bool:
+    """Its grace has ended; or it is a permit that nobody has come back for."""
+    if lease.ended_at:
+        return lease.until() <= now
+    return not lease.exclusive and lease.until() + LINGER_MS <= now
 
 
 def _fits(leases: Iterable[Lease], weight: int, limit: int, now: int, holder: str = "") -> bool:

@@ -23,6 +23,9 @@ PRESENCE_MS = 15_000
 CHECK_MS = 4_000
 """How often a client that waits reports, and asks about the keys it waits for."""
 
+LINGER_MS = 600_000
+"""How long a permit that lapsed can still be refreshed, at least; then it may be forgotten."""
+
 
 class Queueing(NamedTuple):
     """How the caller of an `Acquire` that is refused is to be queued.

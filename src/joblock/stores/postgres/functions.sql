@@ -99,7 +99,8 @@ begin
     return r;
 end $$;
 
--- Find what is over: claims nobody confirmed, and graces that have ended.
+-- Find what is over: claims nobody confirmed, graces that have ended, and permits that lapsed ten
+-- minutes ago, which nobody comes back for: a key that many share may never be vacant.
 create or replace function {schema}.joblock_1_lapse(r {schema}.job_locks, t bigint)
 returns {schema}.job_locks language plpgsql volatile as $$
 declare p record;
@@ -114,7 +115,8 @@ begin
         for p in
             delete from {schema}.job_lock_permits q
             where q.key = r.key and (q.claimant <> '' and q.expires_at <= t
-                or q.ended_at <> 0 and greatest(q.expires_at, q.opens_at) <= t)
+                or q.ended_at <> 0 and greatest(q.expires_at, q.opens_at) <= t
+                or greatest(q.expires_at, q.opens_at) <= t - 600000)
             returning q.holder, q.claimant
         loop
             if p.claimant <> '' then

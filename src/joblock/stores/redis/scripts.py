@@ -12,15 +12,12 @@ from functools import lru_cache
 from importlib.resources import files
 
 from joblock.store.machine import PARKED_LIMIT
-from joblock.store.ops import CLAIM_MS, PRESENCE_MS
+from joblock.store.ops import CLAIM_MS, LINGER_MS, PRESENCE_MS
 from joblock.stores.redis.wire import pack_bulk
 
 SPACE = "joblock:"
 CHANNEL = SPACE + "to:"
 """What a client's name is put behind to name its channel."""
-
-LINGER_MS = 600_000
-"""How long the store remembers what is over: an expired lease, a parked waiter."""
 
 FLOOR_MS = 60_000
 """How long a free key's last token is kept, counted from when the clock has passed it."""

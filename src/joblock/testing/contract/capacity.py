@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from joblock.store.ops import LINGER_MS
 from joblock.testing.contract.bench import LONG, Contract, Key
 
 MANY = 2**30
@@ -121,6 +124,59 @@ class Capacity(Contract):
         key.grant("C", limit=2)
         assert [key.refresh("B"), key.refresh("A")].count(True) == 1
         key.refuse("D", limit=2)
+
+    def test_permits_that_lapsed_long_ago_are_forgotten_where_one_is_held_all_along(
+        self, key: Key
+    ) -> None:
+        """Those of the killed would pile up where others always share the key."""
+        key.needs_expired()
+        key.grant("stays", limit=MANY, ttl=10 * LINGER_MS)
+        for number in range(20):
+            key.grant(f"killed {number}", limit=MANY, ttl=1_000)
+        key.elapse(LINGER_MS)
+        key.grant("first", limit=MANY, ttl=1_000)
+        assert len(key.leases()) == 22
+        key.elapse(1_000)
+        key.grant("next", limit=MANY)
+        assert list(key.states()) == ["stays", "first", "next"]
+        assert not key.refresh("killed 0")
+
+    @pytest.mark.parametrize("what", ["acquire", "check", "release", "leave"])
+    def test_whoever_comes_upon_a_permit_that_lapsed_long_ago_forgets_it(
+        self, key: Key, what: str
+    ) -> None:
+        key.needs_expired()
+        key.grant("stays", limit=3, ttl=10 * LINGER_MS)
+        key.grant("killed", limit=3, ttl=1_000)
+        key.elapse(1_000 + LINGER_MS)
+        assert key.states() == {"stays": "held", "killed": "expired"}
+        if what == "acquire":
+            assert key.grant("stays", limit=3, ttl=10 * LINGER_MS).reentered
+        elif what == "check":
+            key.check("somebody")
+        elif what == "release":
+            assert not key.release("killed")
+        else:
+            assert not key.leave("killed")
+        assert key.states() == {"stays": "held"}
+
+    def test_a_permit_that_lapsed_is_refreshed_for_minutes(self, key: Key) -> None:
+        """Others come and go meanwhile, and leave it room."""
+        key.needs_expired()
+        key.grant("stays", limit=3, ttl=10 * LINGER_MS)
+        key.grant("paused", limit=3, ttl=1_000)
+        key.elapse(LINGER_MS)
+        key.grant("other", limit=3, ttl=1_000)
+        key.release("other")
+        assert key.refresh("paused")
+        assert key.states() == {"stays": "held", "paused": "held"}
+
+    def test_a_permit_is_not_forgotten_before_it_opens(self, key: Key) -> None:
+        key.grant("A", limit=2, ttl=1_000, at_least=2 * LINGER_MS)
+        key.grant("stays", limit=2, ttl=10 * LINGER_MS)
+        key.elapse(1_500 + LINGER_MS)
+        key.refuse("B", limit=2)
+        assert key.states() == {"A": "grace", "stays": "held"}
 
     def test_an_expired_permit_is_not_refreshed_beside_an_exclusive_lease(self, key: Key) -> None:
         key.grant("A", limit=MANY, ttl=key.short)

@@ -277,9 +277,9 @@ end
 local function lapse()
   local over = {}
   for _, lease in ipairs(leases) do
-    -- Nobody comes back for what lapsed that long ago, and a key that many share is never vacant.
+    -- Nobody comes back for a permit that lapsed so long ago, and its key may never be vacant.
     if lease.claim and lease.expires <= now or lease.ended ~= 0 and ends(lease) <= now
-      or ends(lease) + LINGER <= now then
+      or ends(lease) + LINGER <= now and lease.weight < lease.limit then
       over[#over + 1] = lease
     end
   end
