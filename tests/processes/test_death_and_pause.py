@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from worker_process import until
 
 if TYPE_CHECKING:
     from worker_process import Spectator, Worker, Workers
 
-HOLDER = """
+HOLDER = {
+    "sync": """
 locks = JobLocks(url)
 lease = locks.acquire("key", ttl=2)
 say(lease.token)
@@ -30,24 +32,87 @@ while True:
         say(lease.release())
     else:
         break
-"""
+""",
+    "async": """
+async def main():
+    locks = AsyncJobLocks(url)
+    lease = await locks.acquire("key", ttl=2)
+    say(lease.token)
+    while True:
+        order = await asyncio.to_thread(hear)
+        if order == "held":
+            say(lease.held)
+        elif order == "check":
+            try:
+                lease.check()
+                say("fine")
+            except LockLost as lost:
+                say(lost.reason)
+        elif order == "release":
+            say(await lease.release())
+        else:
+            break
+asyncio.run(main())
+""",
+}
 
-WAITER = """
+WAITER = {
+    "sync": """
 locks = JobLocks(url)
 say("waits")
 begun = time.monotonic()
 with locks.lock("key", ttl=2, wait=20) as lease:
     say(lease.token, time.monotonic() - begun)
     hear()
-"""
+""",
+    "async": """
+async def main():
+    locks = AsyncJobLocks(url)
+    say("waits")
+    begun = time.monotonic()
+    async with locks.lock("key", ttl=2, wait=20) as lease:
+        say(lease.token, time.monotonic() - begun)
+        await asyncio.to_thread(hear)
+asyncio.run(main())
+""",
+}
+
+RUN = {
+    "sync": """
+job = JobLocks(url).job(name="key", ttl=2, join=True)
+@job
+def run():
+    say("runs")
+    hear()
+say("calls")
+say(run().reason)
+""",
+    "async": """
+job = AsyncJobLocks(url).job(name="key", ttl=2, join=True)
+@job
+async def run():
+    say("runs")
+    await asyncio.to_thread(hear)
+async def main():
+    say("calls")
+    say((await run()).reason)
+asyncio.run(main())
+""",
+}
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two clients the processes have."""
+    return request.param
 
 
 def test_the_next_waiter_has_the_key_of_a_killed_holder_when_its_ttl_is_over(
     workers: Workers, spectator: Spectator
 ) -> None:
-    holder = workers.start(HOLDER)
+    holder = workers.start(HOLDER["sync"])
     token = int(holder.hear())
-    waiter = workers.start(WAITER)
+    waiter = workers.start(WAITER["sync"])
     assert waiter.hear() == "waits"
     spectator.until_queued(1)
     (before,) = spectator.leases()
@@ -64,12 +129,12 @@ def test_the_next_waiter_has_the_key_of_a_killed_holder_when_its_ttl_is_over(
 
 
 def test_a_killed_waiter_costs_the_next_one_little(workers: Workers, spectator: Spectator) -> None:
-    holder = workers.start(HOLDER)
+    holder = workers.start(HOLDER["sync"])
     holder.hear()
-    dead = workers.start(WAITER)
+    dead = workers.start(WAITER["sync"])
     dead.hear()
     spectator.until_queued(1)
-    alive = workers.start(WAITER)
+    alive = workers.start(WAITER["sync"])
     alive.hear()
     spectator.until_queued(2)
     dead.signal(signal.SIGKILL)
@@ -84,11 +149,11 @@ def test_a_killed_waiter_costs_the_next_one_little(workers: Workers, spectator: 
 
 
 def test_a_holder_stopped_for_two_ttl_finds_at_once_that_its_lease_is_not_held(
-    workers: Workers, spectator: Spectator
+    workers: Workers, spectator: Spectator, kind: str
 ) -> None:
-    holder = workers.start(HOLDER)
+    holder = workers.start(HOLDER[kind])
     holder.hear()
-    waiter = workers.start(WAITER)
+    waiter = workers.start(WAITER[kind])
     waiter.hear()
     spectator.until_queued(1)
     stopped(holder)
@@ -108,15 +173,15 @@ def test_a_holder_stopped_for_two_ttl_finds_at_once_that_its_lease_is_not_held(
 
 
 def test_a_waiter_stopped_for_long_is_passed_over_and_served_when_it_continues(
-    workers: Workers, spectator: Spectator
+    workers: Workers, spectator: Spectator, kind: str
 ) -> None:
-    holder = workers.start(HOLDER)
+    holder = workers.start(HOLDER[kind])
     holder.hear()
-    paused = workers.start(WAITER)
+    paused = workers.start(WAITER[kind])
     paused.hear()
     spectator.until_queued(1)
     stopped(paused)
-    alive = workers.start(WAITER)
+    alive = workers.start(WAITER[kind])
     alive.hear()
     until(lambda: len(spectator.queue()) >= 1, "somebody should wait")
     holder.tell("release")
@@ -128,6 +193,23 @@ def test_a_waiter_stopped_for_long_is_passed_over_and_served_when_it_continues(
     paused.hear()
     paused.tell()
     assert paused.ended() == 0
+    assert spectator.leases() == ()
+
+
+def test_exactly_one_of_those_who_joined_a_run_that_was_killed_runs_in_its_stead(
+    workers: Workers, spectator: Spectator, kind: str
+) -> None:
+    killed = workers.start(RUN[kind])
+    assert [killed.hear(), killed.hear()] == ["calls", "runs"]
+    joining = [workers.start(RUN[kind]) for _ in range(3)]
+    spectator.until_queued(3)
+    killed.signal(signal.SIGKILL)
+    for joiner in joining:
+        joiner.tell()  # whoever runs need not be told again
+        assert joiner.hear() == "calls"
+    heard = sorted(joiner.hear() for joiner in joining)
+    assert heard == ["joined", "joined", "runs"]
+    assert [joiner.ended() for joiner in joining] == [0, 0, 0]
     assert spectator.leases() == ()
 
 

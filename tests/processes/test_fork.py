@@ -24,7 +24,7 @@ def test_a_child_that_ends_leaves_its_parents_lease_alone(
     parent = workers.start(
         f"""
         locks = JobLocks(url)
-        with locks.lock("key", ttl=1) as lease:
+        with locks.lock("key", ttl=3) as lease:
             say(lease.token)
             pid = os.fork()
             if not pid:
@@ -33,7 +33,7 @@ def test_a_child_that_ends_leaves_its_parents_lease_alone(
             else:
                 _, status = os.waitpid(pid, 0)
                 say(os.waitstatus_to_exitcode(status))
-                time.sleep(2)  # the parent's keeper still renews it: time is the subject
+                time.sleep(4)  # the parent's keeper still renews it: time is the subject
                 say(lease.held)
                 hear()
         """
@@ -56,14 +56,14 @@ def test_a_child_takes_leases_of_its_own_under_its_own_name_and_keeps_them(
         """
         locks = JobLocks(url)
         mine = worker_id()
-        lease = locks.acquire("key", ttl=1)
+        lease = locks.acquire("key", ttl=3)
         pid = os.fork()
         if not pid:
-            own = locks.acquire("child", ttl=1)
+            own = locks.acquire("child", ttl=3)
             say(worker_id() != mine, joblock.WORKER_ID == worker_id())
             say(own.holder.startswith(worker_id()), os.getpid())
             say(locks.acquire("key") is None)
-            time.sleep(3)  # three ttl: renewed by a keeper of its own
+            time.sleep(5)  # longer than its ttl: renewed by a keeper of its own
             say(own.held)
             sys.exit(0)
         os.waitpid(pid, 0)
@@ -198,30 +198,6 @@ def test_a_child_forked_inside_an_event_loop_begins_anew(
     )
     assert parent.hear() == "True False True"
     assert parent.hear() == "0 True"
-    assert parent.ended() == 0
-    assert spectator.leases() == ()
-
-
-def test_a_child_that_ends_its_parents_event_loop_leaves_the_connections_in_it_alone(
-    workers: Workers, spectator: Spectator
-) -> None:
-    parent = workers.start(
-        """
-        locks = AsyncJobLocks(url)
-        async def main():
-            lease = await locks.acquire("key", ttl=30)
-            pid = os.fork()
-            if not pid:
-                return
-            await asyncio.to_thread(os.waitpid, pid, 0)
-            say(lease.held, await lease.release())
-            async with locks.lock("key", ttl=30) as again:
-                say(again.held)
-        asyncio.run(main())
-        """
-    )
-    assert parent.hear() == "True True"
-    assert parent.hear() == "True"
     assert parent.ended() == 0
     assert spectator.leases() == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def hear():
 class Worker:
     """One process, which runs a program of the test's."""
 
-    def __init__(self, url: str, program: str) -> None:
+    def __init__(self, url: str, prefix: str, program: str) -> None:
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -52,6 +53,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env={**os.environ, "JOBLOCK_PREFIX": prefix},
         )
         self._unread = b""
 
@@ -106,12 +108,13 @@ class Worker:
 class Workers:
     """The processes of one test."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self._url = url
+        self._prefix = prefix
         self._all: list[Worker] = []
 
     def start(self, program: str) -> Worker:
-        worker = Worker(self._url, program)
+        worker = Worker(self._url, self._prefix, program)
         self._all.append(worker)
         return worker
 
@@ -121,19 +124,20 @@ class Workers:
 
 
 class Spectator:
-    """Reads the lease file, and never writes."""
+    """Reads the store, and never writes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self._store = open_store(url)
+        self._prefix = prefix
 
     def leases(self, key: str = "key") -> tuple[JobLock, ...]:
-        return self._store.driver().call(Holders(key))
+        return self._store.driver().call(Holders(self._prefix + key))
 
     def holders(self, key: str = "key") -> list[str]:
         return [lease.holder for lease in self.leases(key) if lease.state == "held"]
 
     def queue(self, key: str = "key") -> tuple[Waiting, ...]:
-        return self._store.driver().call(Waiters(key))
+        return self._store.driver().call(Waiters(self._prefix + key))
 
     def until_queued(self, count: int, key: str = "key") -> None:
         until(lambda: len(self.queue(key)) == count, f"{count} should wait for {key!r}")
