@@ -49,7 +49,7 @@ def draw_for_two(number: int):
 
     def draw(rng: random.Random) -> Task:
         time.sleep(rng.choice((0.0, 0.02, 0.04, 1.3)))
-        return Task("lock", f"key-{number // 2}", 4.0, wait=3.0, hold=0.001)
+        return Task("lock", f"key-{number // 2}", 4.0, wait=3.0, hold=0.02)
 
     return draw
 

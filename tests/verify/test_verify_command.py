@@ -107,7 +107,7 @@ def wait_until(reached, what):
 
 def test_a_sound_store_is_reported_as_such_with_exit_code_0(command):
     code, output, errors = command(command.url, "--seconds", "4", "--workers", "2", "--seed", "7")
-    assert (code, errors) == (0, "")
+    assert (code, errors) == (0, ""), output
     assert "seed 7" in output
     assert "no violation of" in output
     assert "first come, first served" in output
