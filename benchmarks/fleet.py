@@ -135,7 +135,7 @@ class Hosted:
 
     def __call__(self, turns: int) -> float:
         if self.host is None:
-            self.host = Host(self.name, self.url, f"cycle-{self.mode[0]}", pinned=True)
+            self.host = Host(self.name, self.url, f"{self.mode[0]}-{self.name}", pinned=True)
             self.host.do("ready")
         try:
             return float(self.host.do(*self.mode, turns))
