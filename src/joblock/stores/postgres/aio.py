@@ -147,18 +147,12 @@ class AsyncDriver:
             return await self._apart(self._refresh(op, request), "")
         holder = getattr(op, "holder", "")
         if self._idle:
-            line = self._idle.pop()
-            reply = line.ask(request.statement, request.values, self._manner)
             try:
-                return request.read(await reply)
-            except asyncio.CancelledError:
-                _retrieve(reply)
-                line.when_over(reply, self._later(holder))
-                raise
+                return request.read(await self._send(self._idle.pop(), request, holder))
             except Trouble as trouble:
-                text, resent = await self._apart(self._ask(request, trouble), holder)
+                text, resent = await self._apart(self._ask(request, holder, trouble), holder)
         else:
-            text, resent = await self._apart(self._ask(request), holder)
+            text, resent = await self._apart(self._ask(request, holder), holder)
         if resent and type(op) is Release:
             return Released(freed=True)
         return request.read(text)
@@ -214,24 +208,38 @@ class AsyncDriver:
             task.add_done_callback(done)
             raise
 
+    async def _send(self, line: Line, request: Request, holder: str) -> str:
+        """The reply of that line; whoever is cancelled meanwhile leaves the request on its way."""
+        reply = line.ask(request.statement, request.values, self._manner)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            _retrieve(reply)
+            line.when_over(reply, self._later(holder))
+            raise
+
     async def _refresh(self, op: Refresh, request: Request) -> Refreshed:
-        reply, locked = read_refreshed((await self._ask(request))[0])
+        reply, locked = read_refreshed((await self._ask(request, ""))[0])
         if locked:
             again = self._statements.refresh_locked(op, locked)
-            found = read_refreshed((await self._ask(again))[0])[0]
+            found = read_refreshed((await self._ask(again, ""))[0])[0]
             reply = merge_refreshed(reply, locked, found)
         return reply
 
-    async def _ask(self, request: Request, trouble: Trouble | None = None) -> tuple[str, bool]:
-        """The reply, and whether an earlier try may have been done without one."""
+    async def _ask(
+        self, request: Request, holder: str, trouble: Trouble | None = None
+    ) -> tuple[str, bool]:
+        """The reply, and whether an earlier try may have been done without one.
+
+        A loop that ends cancels this task too, and what it has sent is on its way all the same.
+        """
         recovery: Recovery | None = None
         while True:
             try:
                 if trouble is not None:
                     recovery = recovery or Recovery(self._manner)
                     await self._recover(recovery, trouble)
-                line = await self._take()
-                reply = await line.ask(request.statement, request.values, self._manner)
+                reply = await self._send(await self._take(), request, holder)
             except Trouble as caught:
                 trouble = caught
             else:
@@ -270,12 +278,25 @@ class AsyncDriver:
     async def _wait_for(self, free: asyncio.Future[Line | None]) -> Line | None:
         try:
             async with asyncio.timeout(PATIENCE):
-                return await free
+                return await self._given(free)
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"{self._manner.place}: all {LIMIT} connections were busy for {PATIENCE:g} s; is "
                 "somebody locking joblock's tables?"
             ) from error
+
+    async def _given(self, free: asyncio.Future[Line | None]) -> Line | None:
+        try:
+            return await free
+        except asyncio.CancelledError:
+            if not free.cancelled():
+                # It was given in the very turn in which its task was cancelled: to the next, then.
+                line = free.result()
+                if line is None:
+                    self._wake(None)
+                else:
+                    self._back(line)
+            raise
 
     async def _new_line(self) -> Line:
         self._opening += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joblock.stores.postgres.aio import Line
@@ -63,6 +64,7 @@ class AsyncpgLine(Line):
         self._asked += 1
         # Kept, since a loop keeps its tasks only weakly.
         self._task = self._loop.create_task(self._run(work, patience))
+        self._task.add_done_callback(self._stopped)
         return reply
 
     async def _run(self, work: Callable[[], Awaitable[str]], patience: float) -> None:
@@ -75,13 +77,22 @@ class AsyncpgLine(Line):
             self.finish()
             outcome = Trouble(f"no answer within {patience:g} s", "57014", gone=True, fresh=True)
         except asyncio.CancelledError:
-            # The loop is going: what was sent is given up with the connection.
+            # The loop is going. By now asyncpg has asked the server to drop the request, which
+            # until the server has answered might still be done.
+            with suppress(*errors(), OSError, TimeoutError):
+                await self._connection.close(timeout=patience)
             self.finish()
-            outcome = Trouble("the event loop ended", gone=True, fresh=True)
+            outcome = _loop_ended()
         except (*errors(), OSError) as error:
             outcome = self._trouble(error)
         if self._reply is not None:  # unless it was hung up
             self._end(outcome)
+
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """A loop that goes cancels also what it has not begun, and may do it again."""
+        if self._reply is not None and self._task is task:
+            self.finish()
+            self._end(_loop_ended())
 
     async def _fetch(self, statement: Statement, values: Sequence[Value], manner: Manner) -> str:
         connection = self._connection
@@ -113,6 +124,10 @@ class AsyncpgLine(Line):
         if self._connection.is_in_transaction():
             self.finish()
         return Trouble(str(error), code)
+
+
+def _loop_ended() -> Trouble:
+    return Trouble("the event loop ended", gone=True, fresh=True)
 
 
 class AsyncpgEar(Ear):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -67,6 +68,19 @@ class Drivers(Contract):
         key.release("A")
         assert key.states() == {}
 
+    @pytest.mark.parametrize("turns", range(8))
+    @pytest.mark.parametrize("before", [0, 1], ids=["first", "connected"])
+    def test_what_the_end_of_an_event_loop_cancels_is_undone_once_it_is_settled(
+        self, key: Key, before: int, turns: int
+    ) -> None:
+        """It cancels every task in it, also those that the driver began."""
+        loop = LoopThread()
+        op = Acquire(key.name, "A", LONG)
+        loop.run(_cancel_and_undo(key.store, op, turns, before=before, everything=True))
+        loop.close()
+        assert key.states() == {}
+        key.grant("B")
+
     def test_a_holder_without_cancelled_requests_is_settled_at_once(self, key: Key) -> None:
         loop = LoopThread()
         settled = loop.run(_settled_at_once(key.store))
@@ -112,13 +126,21 @@ async def _ask_once(store: Store, op: Acquire) -> str:
     return getattr(reply, "holder", "")
 
 
-async def _cancel_and_undo(store: Store, op: Acquire, turns: int) -> None:
+async def _cancel_and_undo(
+    store: Store, op: Acquire, turns: int, *, before: int = 0, everything: bool = False
+) -> None:
     driver = store.async_driver()
+    for _ in range(before):
+        await driver.call(Leave(op.key, op.holder))
     task = asyncio.ensure_future(driver.call(op))
     for _ in range(turns):
         await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait([task])
+    tasks = {task}
+    if everything:
+        tasks |= asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+    for each in tasks:
+        each.cancel()
+    await asyncio.wait(tasks)
     settled = asyncio.Event()
     loop = asyncio.get_running_loop()
     driver.settled(op.holder, lambda: _set_soon(loop, settled))
