@@ -24,7 +24,7 @@ def test_a_child_that_ends_leaves_its_parents_lease_alone(
     parent = workers.start(
         f"""
         locks = JobLocks(url)
-        with locks.lock("key", ttl=3) as lease:
+        with locks.lock("key", ttl=6) as lease:
             say(lease.token)
             pid = os.fork()
             if not pid:
@@ -33,7 +33,7 @@ def test_a_child_that_ends_leaves_its_parents_lease_alone(
             else:
                 _, status = os.waitpid(pid, 0)
                 say(os.waitstatus_to_exitcode(status))
-                time.sleep(4)  # the parent's keeper still renews it: time is the subject
+                hear()
                 say(lease.held)
                 hear()
         """
@@ -41,9 +41,11 @@ def test_a_child_that_ends_leaves_its_parents_lease_alone(
     token = int(parent.hear())
     assert parent.hear() == "False None"
     assert parent.hear() == "0"
-    assert parent.hear() == "True"
+    spectator.until_renewed("key")
     (stored,) = spectator.leases()
-    assert (stored.token, stored.state) == (token, "held")
+    assert stored.token == token
+    parent.tell()
+    assert parent.hear() == "True"
     parent.tell()
     assert parent.ended() == 0
     assert spectator.leases() == ()
@@ -56,14 +58,14 @@ def test_a_child_takes_leases_of_its_own_under_its_own_name_and_keeps_them(
         """
         locks = JobLocks(url)
         mine = worker_id()
-        lease = locks.acquire("key", ttl=3)
+        lease = locks.acquire("key", ttl=6)
         pid = os.fork()
         if not pid:
-            own = locks.acquire("child", ttl=3)
+            own = locks.acquire("child", ttl=6)
             say(worker_id() != mine, joblock.WORKER_ID == worker_id())
             say(own.holder.startswith(worker_id()), os.getpid())
             say(locks.acquire("key") is None)
-            time.sleep(5)  # longer than its ttl: renewed by a keeper of its own
+            hear()
             say(own.held)
             sys.exit(0)
         os.waitpid(pid, 0)
@@ -76,6 +78,8 @@ def test_a_child_takes_leases_of_its_own_under_its_own_name_and_keeps_them(
     (stored,) = spectator.leases("child")
     assert stored.worker.pid == int(pid)
     assert parent.hear() == "True"
+    spectator.until_renewed("key", "child")  # each by a keeper of its own
+    parent.tell()
     assert parent.hear() == "True"
     assert parent.hear() == "True"
     assert parent.ended() == 0
@@ -176,28 +180,58 @@ def test_a_process_of_multiprocessing_releases_what_it_holds_when_it_ends(
     assert parent.ended() == 0
 
 
+CLIENT = "locks = AsyncJobLocks(url)"
+CLIENT_ON_ASYNCPG = """
+import asyncpg
+locks = AsyncJobLocks(asyncpg.create_pool(url))
+"""
+FORKS_IN_A_LOOP = """
+hears, told = os.pipe()
+async def child(lease):
+    async with locks.lock("child", ttl=30) as own:
+        say(own.held, lease.held, current() is own)
+        os.write(told, b"!")
+        await asyncio.to_thread(hear)
+async def main():
+    async with locks.lock("key", ttl=6) as lease:
+        pid = os.fork()
+        if not pid:
+            asyncio.run(child(lease))
+            os._exit(0)
+        await asyncio.to_thread(os.read, hears, 1)
+        async with locks.lock("child", ttl=30) as own:  # released by the child, which wakes it
+            say(own.held)
+        _, status = os.waitpid(pid, 0)
+        say(os.waitstatus_to_exitcode(status))
+        await asyncio.to_thread(hear)
+        say(lease.held)
+    async with locks.lock("key", ttl=30) as again:
+        say(again.held)
+"""
+
+
 def test_a_child_forked_inside_an_event_loop_begins_anew(
     workers: Workers, spectator: Spectator
 ) -> None:
-    parent = workers.start(
-        """
-        locks = AsyncJobLocks(url)
-        async def child(lease):
-            async with locks.lock("child", ttl=30) as own:
-                say(own.held, lease.held, current() is own)
-        async def main():
-            async with locks.lock("key", ttl=30) as lease:
-                pid = os.fork()
-                if not pid:
-                    asyncio.run(child(lease))
-                    os._exit(0)
-                _, status = os.waitpid(pid, 0)
-                say(os.waitstatus_to_exitcode(status), lease.held)
-        asyncio.run(main())
-        """
-    )
+    check_fork_in_a_loop(workers, spectator, CLIENT)
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_child_forked_inside_an_event_loop_uses_no_connection_of_an_asyncpg_pool(
+    workers: Workers, spectator: Spectator
+) -> None:
+    check_fork_in_a_loop(workers, spectator, CLIENT_ON_ASYNCPG)
+
+
+def check_fork_in_a_loop(workers: Workers, spectator: Spectator, client: str) -> None:
+    parent = workers.start(f"{client}\n{FORKS_IN_A_LOOP}\nasyncio.run(main())")
     assert parent.hear() == "True False True"
-    assert parent.hear() == "0 True"
+    spectator.until_queued(1, "child")
+    parent.tell()
+    assert [parent.hear(), parent.hear()] == ["True", "0"]
+    spectator.until_renewed("key")
+    parent.tell()
+    assert [parent.hear(), parent.hear()] == ["True", "True"]
     assert parent.ended() == 0
     assert spectator.leases() == ()
 

@@ -142,6 +142,17 @@ class Spectator:
     def until_queued(self, count: int, key: str = "key") -> None:
         until(lambda: len(self.queue(key)) == count, f"{count} should wait for {key!r}")
 
+    def until_renewed(self, *keys: str) -> None:
+        """The one lease of each is still renewed from now on, in the store."""
+        before = {key: self.leases(key) for key in keys}
+
+        def is_renewed(key: str) -> bool:
+            ((old,), (new,)) = before[key], self.leases(key)
+            assert (new.token, new.state) == (old.token, "held")
+            return new.expires_at > old.expires_at
+
+        until(lambda: all(map(is_renewed, keys)), f"what holds {keys} should be renewed")
+
     def close(self) -> None:
         self._store.close()
 
