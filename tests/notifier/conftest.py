@@ -12,8 +12,8 @@ sys.path += [str(TESTS / "postgres"), str(TESTS / "redis")]
 
 from postgres_servers import Bouncer  # noqa: E402
 from postgres_servers import Server as Postgres  # noqa: E402
+from redis_servers import Cluster, binary  # noqa: E402
 from redis_servers import Server as Redis  # noqa: E402
-from redis_servers import binary  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,20 @@ def redis_server(tmp_path_factory):
     server = Redis(binary("redis-server"), tmp_path_factory.mktemp("redis"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def other_redis(tmp_path_factory):
+    server = Redis(binary("redis-server"), tmp_path_factory.mktemp("other"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    cluster = Cluster(binary("redis-server"), tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
 
 
 @pytest.fixture

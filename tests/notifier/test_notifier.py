@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 import psycopg
 import pytest
@@ -17,21 +18,28 @@ import redis
 from postgres_harness import PostgresHarness
 from postgres_servers import Server as Postgres
 from postgres_servers import free_port
+from redis_harness import RedisHarness, TurnedStore
 
-from joblock import AsyncJobLocks, JobLocks, LockLost
+from joblock import AsyncJobLocks, JobLocks, LockLost, StoreUnavailable
 from joblock.client import hub, keeper
+from joblock.store.ops import Acquire, Holders, Notice, Queueing, Refresh, Release, Renewal
 from joblock.stores.notified import notified
+from joblock.stores.redis import RedisStore
 from joblock.stores.registry import open_store
 from joblock.testing.contract.claims import Claims
 from joblock.testing.contract.drivers import Drivers
+from joblock.testing.contract.joining import Joining
 from joblock.testing.contract.notices import Notices
+from joblock.testing.contract.occurrences import Occurrences
+from joblock.testing.model import ModelContract
 
 PATIENCE = 30.0
 TTL = 600.0
 PAIRS = [
     "bouncer to pg", "pg to redis", "bouncer to redis", "sqlite to redis", "sqlite to pg",
-    "memory to redis",
+    "memory to redis", "redis to pg", "redis to other", "cluster to redis",
 ]  # fmt: skip
+SERVERS = {"redis": "redis_server", "other": "other_redis"}
 
 
 @pytest.fixture
@@ -48,7 +56,7 @@ def place(request, tmp_path):
             return f"sqlite:///{tmp_path}/leases.db"
         if name == "memory":
             return f"memory://{tmp_path.name}"
-        return request.getfixturevalue("redis_server" if name == "redis" else name).url
+        return request.getfixturevalue(SERVERS.get(name, name)).url
 
     return find
 
@@ -125,7 +133,7 @@ def test_whoever_waits_is_woken_by_the_notifier_alone(pair, kind, place, key, no
                 assert served.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("pair", ["pg to redis", "sqlite to redis"])
+@pytest.mark.parametrize("pair", ["pg to redis", "sqlite to redis", "redis to pg"])
 def test_a_task_that_releases_tells_too(pair, place, key, no_checks):
     store, _, notifier = pair.partition(" to ")
     store, notifier = place(store), place(notifier)
@@ -150,7 +158,7 @@ def test_a_task_that_releases_tells_too(pair, place, key, no_checks):
     holder.join(PATIENCE)
 
 
-@pytest.mark.parametrize("pair", ["pg to redis", "sqlite to redis"])
+@pytest.mark.parametrize("pair", ["pg to redis", "sqlite to redis", "redis to pg"])
 def test_a_process_that_releases_and_ends_at_once_has_told(pair, place, key, no_checks):
     store, _, notifier = pair.partition(" to ")
     store, notifier = place(store), place(notifier)
@@ -223,7 +231,7 @@ locks.close()
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("store", ["pg", "sqlite"])
+@pytest.mark.parametrize("store", ["pg", "sqlite", "other"])
 def test_a_notifier_that_is_down_costs_time_and_no_wait(store, place, key, caplog):
     url, nowhere = place(store), f"redis://127.0.0.1:{free_port()}/0"
     with JobLocks(url, notifier=nowhere) as locks:
@@ -249,7 +257,7 @@ def test_a_notifier_that_restarts_is_heard_again(own_redis, place, key, monkeypa
             assert served.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("store", ["pg", "sqlite"])
+@pytest.mark.parametrize("store", ["pg", "sqlite", "other"])
 def test_whoever_releases_without_the_notifier_strands_nobody(store, place, key):
     """As while a fleet is being given one: those who wait find out by their own check."""
     url = place(store)
@@ -261,7 +269,7 @@ def test_whoever_releases_without_the_notifier_strands_nobody(store, place, key)
             assert served.wait(PATIENCE)
 
 
-@pytest.mark.parametrize("store", ["pg", "sqlite"])
+@pytest.mark.parametrize("store", ["pg", "sqlite", "other"])
 def test_whoever_waits_without_the_notifier_is_told_by_the_store(store, place, key, no_checks):
     url = place(store)
     with JobLocks(url, notifier=place("redis")) as locks:
@@ -325,7 +333,6 @@ def test_no_key_is_sent(place, redis_server, key):
     [
         ("memory://", "memory://", "cannot carry notices"),
         ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db", "cannot carry notices"),
-        ("redis://127.0.0.1/0", "redis://127.0.0.1/1", "takes no notifier"),
     ],
 )
 @pytest.mark.parametrize("client", [JobLocks, AsyncJobLocks])
@@ -353,3 +360,126 @@ class TestPostgresNotifiedByRedis(Claims, Notices, Drivers):
             return notified(open_store(pg.url), open_store(redis_server.url))
 
         return PostgresHarness(make)
+
+
+class NotifiedRedis(RedisHarness):
+    """Leases in one server, notices by another."""
+
+    def __init__(self, url: str, notifier: str) -> None:
+        super().__init__(url)
+        self._notifier = notifier
+
+    def make_store(self):
+        return notified(super().make_store(), open_store(self._notifier))
+
+
+class TestRedisNotifiedByAnother(Claims, Notices, Drivers, Joining, Occurrences):
+    @pytest.fixture
+    def harness(self, redis_server, other_redis):
+        return NotifiedRedis(redis_server.url, other_redis.url)
+
+
+class TestRedisNotifiedByPostgres(Notices):
+    @pytest.fixture
+    def harness(self, redis_server, pg):
+        return NotifiedRedis(redis_server.url, pg.url)
+
+
+class TestRedisNotifiedByAnotherIsTheMachine(ModelContract):
+    """Whatever is handed back with a reply, the reply is the same."""
+
+    examples = 15
+    steps = 30
+
+    @pytest.fixture
+    def harness(self, redis_server, other_redis):
+        return NotifiedRedis(redis_server.url, other_redis.url)
+
+
+def test_redis_publishes_nothing_for_those_that_another_notifies(own_redis, other_redis, key):
+    with JobLocks(own_redis.url, notifier=other_redis.url) as locks:
+        lease = locks.acquire(key, ttl=TTL)
+        with waiter("sync", key, own_redis.url, other_redis.url) as served:
+            sits(locks, key, served)
+            lease.release()
+            assert served.wait(PATIENCE)
+    assert own_redis.calls("publish") == own_redis.calls("spublish") == 0
+    assert own_redis.calls("subscribe") == 0
+
+
+def test_a_user_of_redis_without_channels_is_woken_by_another(
+    own_redis, other_redis, key, no_checks
+):
+    rights = ("resetchannels", "-publish", "-subscribe", "-spublish", "-ssubscribe")
+    own_redis.ask("ACL", "SETUSER", "plain", "on", ">secret", "~joblock:*", "+@all", *rights)
+    url = own_redis.url.replace("redis://", "redis://plain:secret@")
+    with JobLocks(url, notifier=other_redis.url) as locks:
+        lease = locks.acquire(key, ttl=TTL)
+        with waiter("sync", key, url, other_redis.url) as served:
+            sits(locks, key, served)
+            lease.release()
+            assert served.wait(PATIENCE)
+
+
+def test_a_release_whose_task_is_cancelled_in_redis_tells_all_the_same(
+    redis_server, other_redis, key, no_checks
+):
+    with waiting_behind_a_lease(redis_server, other_redis, key) as (token, served):
+
+        async def release_and_be_cancelled() -> None:
+            store = notified(open_store(redis_server.url), open_store(other_redis.url))
+            driver = store.async_driver()
+            # So that it is connected, and the server knows the script: one request then does it.
+            await driver.call(Release(key, "nobody"))
+            task = asyncio.create_task(driver.call(Release(key, "A", token)))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await driver.aclose()
+            await asyncio.to_thread(store.close)
+
+        asyncio.run(release_and_be_cancelled())
+        assert served.wait(PATIENCE)
+
+
+@contextmanager
+def waiting_behind_a_lease(server, notifier, key):
+    """The token of A's lease on that key, and what says that the waiter behind it was served."""
+    with JobLocks(server.url, notifier=notifier.url) as locks:
+        lease = locks.acquire(key, ttl=TTL, holder="A")
+        with waiter("sync", key, server.url, notifier.url) as served:
+            sits(locks, key, served)
+            yield lease.token, served
+
+
+def test_a_grant_that_tells_others_counts_only_when_replicas_have_it(
+    redis_server, other_redis, key
+):
+    """It is told from its reply, which has the notices beside it."""
+    store = notified(open_store(f"{redis_server.url}?min_replicas=1"), open_store(other_redis.url))
+    plain = open_store(redis_server.url)
+    driver, free = store.driver(), plain.driver()
+    heard: SimpleQueue[Notice] = SimpleQueue()
+    ready = threading.Event()
+    ear = store.subscribe("client of W", heard.put, ready.set)
+    assert ready.wait(PATIENCE)
+    for holder in "AB":
+        free.call(Acquire(key, holder, 60_000, 1, 2))
+    for holder in "VW":
+        driver.call(Acquire(key, holder, 60_000, 1, 2, queue=Queueing(f"client of {holder}")))
+    for holder in "AB":
+        free.call(Refresh((Renewal(key, holder, 0, 1),), extend_only=False))
+    wait_until(lambda: all(lease.state == "expired" for lease in free.call(Holders(key))))
+    with pytest.raises(StoreUnavailable, match="min_replicas=1"):
+        driver.call(Acquire(key, "V", 60_000, 1, 2, queue=Queueing("client of V")))
+    assert heard.get(timeout=PATIENCE).holder == "W"
+    ear.close()
+    store.close()
+    plain.close()
+
+
+def test_a_store_that_hands_its_notices_to_nobody_takes_no_notifier():
+    store = TurnedStore(RedisStore.from_url("redis://127.0.0.1/0"), None)
+    with pytest.raises(TypeError, match="takes no notifier"):
+        notified(store, open_store("redis://127.0.0.1/1"))

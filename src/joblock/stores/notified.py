@@ -46,10 +46,7 @@ def notified(store: Store, notifier: Any) -> Store:
     if listen_by is not None and listen_by(notifier):
         return store
     if not isinstance(store, Handing):
-        raise TypeError(
-            f"{store.url} notifies its waiters itself, over the connection that decides: "
-            "it takes no notifier"
-        )
+        raise TypeError(f"{store.url} does not hand its notices to others: it takes no notifier")
     return NotifiedStore(store, notifier)
 
 

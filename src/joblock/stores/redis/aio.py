@@ -21,6 +21,7 @@ from joblock.stores.redis.target import Login, Place, Target
 from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
 
 if TYPE_CHECKING:
+    from joblock.stores.redis.handing import Hand
     from joblock.stores.redis.shards import Ears
 
 TICK = REPLY_TIMEOUT / 4
@@ -30,9 +31,10 @@ TICK = REPLY_TIMEOUT / 4
 class AsyncConnection(asyncio.Protocol):
     """One socket and the requests that wait for their replies on it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, hand: Hand) -> None:
         self.closed = False
         self._loop = loop
+        self._hand = hand
         self._parser = Parser()
         self._asked: deque[tuple[asyncio.Future[Any], int, str]] = deque()
         self._replies: list[Any] = []
@@ -120,7 +122,12 @@ class AsyncConnection(asyncio.Protocol):
         self._fail(Disconnected(str(exc or "the server closed the connection")))
 
     def _answer(self, reply: Any) -> None:
-        future = self._asked.popleft()[0]
+        future, count, _ = self._asked.popleft()
+        # Also where the request was cancelled: whom others are to tell does not depend on that.
+        if count:
+            reply = self._hand.all_opened(reply)
+        elif type(reply) is list:
+            reply = self._hand.opened(reply)
         if not future.done():
             future.set_result(reply)
         if self._settling:
@@ -157,8 +164,9 @@ class AsyncConnection(asyncio.Protocol):
 class AsyncDriver:
     """See `joblock.store.contract.AsyncDriver`."""
 
-    def __init__(self, target: Target, ears: Ears) -> None:
+    def __init__(self, target: Target, ears: Ears, hand: Hand) -> None:
         self._loop = asyncio.get_running_loop()
+        self._hand = hand
         self._target = target
         self._route: Route = route_to(target, ears)
         self._open: dict[Place, AsyncConnection] = {}
@@ -260,7 +268,7 @@ class AsyncDriver:
             self._open[place] = task.result()
 
     async def _connect(self, place: Place, login: Login) -> AsyncConnection:
-        loop, connection = self._loop, AsyncConnection(self._loop)
+        loop, connection = self._loop, AsyncConnection(self._loop, self._hand)
         context = None if login.tls is None else tls_context(login)
         name = place.host if context is not None else None
         try:

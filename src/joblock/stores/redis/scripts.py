@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
+from joblock.store.contract import ELSEWHERE
 from joblock.store.machine import PARKED_LIMIT
 from joblock.store.ops import CLAIM_MS, LINGER_MS, PRESENCE_MS
 from joblock.stores.redis.wire import pack_bulk
@@ -23,9 +24,9 @@ FLOOR_MS = 60_000
 """How long a free key's last token is kept, counted from when the clock has passed it."""
 
 _CONSTANTS = (
-    "local CLAIM, PRESENCE, PARKED_LIMIT, LINGER, FLOOR, CHANNEL, TAG_AT = "
+    "local CLAIM, PRESENCE, PARKED_LIMIT, LINGER, FLOOR, CHANNEL, TAG_AT, ELSEWHERE = "
     f"{CLAIM_MS}, {PRESENCE_MS}, {PARKED_LIMIT}, {LINGER_MS}, {FLOOR_MS}, '{CHANNEL}', "
-    f"{len(SPACE) + 1}\n"
+    f"{len(SPACE) + 1}, '{ELSEWHERE}'\n"
 )
 KEPT_HEADS = 100
 _PARTS = ("", "leases:", "queue:", "waiters:", "joiners:", "present:")

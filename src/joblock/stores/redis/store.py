@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joblock.store.contract import Abilities, Deliver
 from joblock.stores.redis import commands
+from joblock.stores.redis.handing import Hand, Post
 from joblock.stores.redis.listen import RedisSubscription
 from joblock.stores.redis.shards import ClusterSubscription, Ears
 from joblock.stores.redis.sync import SyncDriver
@@ -34,6 +35,7 @@ class RedisStore:
         self._target = client if given else from_client(client, min_replicas)
         self._driver: SyncDriver | None = None
         self._ears = Ears()
+        self._hand = Hand()
         self.url = self._target.shown
 
     @classmethod
@@ -45,14 +47,14 @@ class RedisStore:
         """The blocking driver, shared by all threads."""
         driver = self._driver
         if driver is None:
-            driver = self._driver = SyncDriver(self._target, self._ears)
+            driver = self._driver = SyncDriver(self._target, self._ears, self._hand)
         return driver
 
     def async_driver(self) -> Any:
         """A driver for the running event loop."""
         from joblock.stores.redis.aio import AsyncDriver
 
-        return AsyncDriver(self._target, self._ears)
+        return AsyncDriver(self._target, self._ears, self._hand)
 
     def subscribe(
         self, client: str, deliver: Deliver, connected: Callable[[], None]
@@ -61,6 +63,10 @@ class RedisStore:
         driver = self.driver()
         ear = RedisSubscription(driver, client, commands.key_marked, deliver, connected)
         return self._ears.subscribe(driver, client, ear) if driver.route.clustered else ear
+
+    def hand_notices_to(self, post: Post) -> None:
+        """See `joblock.store.contract.Handing`."""
+        self._hand.post = post
 
     def publish(self, notices: Sequence[Notice]) -> None:
         """See `joblock.store.contract.Notifier`."""

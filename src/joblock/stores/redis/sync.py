@@ -20,6 +20,7 @@ from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, Timed
 from joblock.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from joblock.stores.redis.handing import Hand
     from joblock.stores.redis.shards import Ears
 
 CONNECT_TIMEOUT = 1.5
@@ -236,8 +237,9 @@ class Pool:
 class SyncDriver:
     """See `joblock.store.contract.Driver`."""
 
-    def __init__(self, target: Target, ears: Ears) -> None:
+    def __init__(self, target: Target, ears: Ears, hand: Hand) -> None:
         self._target = target
+        self._hand = hand
         self.route: Route = route_to(target, ears)
         self._pools: dict[Place, Pool] = {}
         # One server and nothing to count: most operations are a single exchange with it.
@@ -259,6 +261,8 @@ class SyncDriver:
                 return self.run(perform(op, self.route, self._target))
             try:
                 reply = _ask_one(only, data)
+                if type(reply) is list:
+                    reply = self._hand.opened(reply)
                 # An error comes up again in the flow, which knows what to do about it.
                 if not isinstance(reply, Exception):
                     return read(op, reply)
@@ -319,7 +323,7 @@ class SyncDriver:
         pool = self._pool(step.place, step.login)
         connection = pool.take()
         try:
-            replies = connection.ask(step.data, step.replies)
+            replies = self._hand.all_opened(connection.ask(step.data, step.replies))
             more = step.then(replies) if step.then is not None else None
             if more is not None:
                 replies += connection.ask(more, 1)

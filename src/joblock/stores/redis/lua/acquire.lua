@@ -41,10 +41,10 @@ local function granted(lease, reentered, replaced)
   -- Others are served after the caller has its own: what it has found lapsed may be theirs.
   if not replaced and lease.weight < lease.limit then serve() end
   close()
-  return format(
+  return answer(format(
     'G%.0f %.0f %.0f %d %d ', lease.token, lease.acquired, lease.expires, reentered and 1 or 0,
     waiting and 1 or 0
-  ) .. (replaced or '')
+  ) .. (replaced or ''))
 end
 
 local function opens_at()
@@ -89,9 +89,9 @@ end
 
 local function busy(first, why, run, arrival, epoch)
   close()
-  return format(
+  return answer(format(
     'B%.0f %s %.0f %.0f %.0f ', first and ends(first) - now or 0, why, run, arrival, epoch
-  ) .. (first and first.holder or '')
+  ) .. (first and first.holder or ''))
 end
 
 local function refuse(waiter, epoch)
@@ -139,7 +139,7 @@ if queueing then
     if waiter then dequeue(waiter) end
     serve()
     close()
-    return format('J%.0f', ok_token)
+    return answer(format('J%.0f', ok_token))
   end
   epoch = report(client, tonumber(ARGV[10]))
   if waiter and (waiter.parked > 0 or waiter.client ~= client) then

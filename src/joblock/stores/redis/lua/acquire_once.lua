@@ -26,11 +26,10 @@ local function refused()
     serve(nil, nil, waiter ~= nil)
   end
   close()
-  return not granted and not joined
+  if not granted and not joined then return answer('B0 done 0 0 0 ') end
 end
 
-if done and refused() then
-  return 'B0 done 0 0 0 '
-end
+local refusal = done and refused()
+if refusal then return refusal end
 
 --include acquire

@@ -14,4 +14,4 @@ if token > 0 then
 end
 serve()
 close()
-return broken
+return answer(broken)

@@ -7,4 +7,4 @@ open(1)
 lapse()
 local left = leave(ARGV[1])
 close()
-return left and 1 or 0
+return answer(left and 1 or 0)

@@ -59,4 +59,4 @@ open(1)
 lapse()
 local freed = release()
 close()
-return freed
+return answer(freed)

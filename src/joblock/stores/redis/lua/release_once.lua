@@ -5,8 +5,8 @@ local function release_it()
 --include release
 end
 
-local freed = release_it()
-if freed == 1 then
+local reply = release_it()
+if reply == 1 or type(reply) == 'table' and reply[2] == 1 then
   local newest, till = string.match(redis.call('GET', KEYS[7]) or '', '^(%d+) (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,4 +17,4 @@ if freed == 1 then
     )
   end
 end
-return freed
+return reply

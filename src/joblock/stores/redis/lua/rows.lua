@@ -18,6 +18,7 @@ local now = floor(now_us / 1000)
 
 local ROW, LEASES, QUEUE, WAITERS, JOINERS, PRESENT
 local token, ok_token, audit, leases, gone, seen, crowded, changed
+local elsewhere = {}
 
 local function read_lease(text)
   local token, acquired, expires, opens, ended, weight, limit, claim, holder, client, worker =
@@ -203,7 +204,12 @@ end
 
 -- Tells a client; false if the message reached nobody. In a cluster PUBLISH goes through all nodes,
 -- so it is for who does not listen at this one; see joblock/stores/redis/shards.py.
+-- For one that others notify, the notice goes back with the reply; who listens there is not known.
 local function notify(client, mark, holder, after)
+  if string.sub(client, 1, #ELSEWHERE) == ELSEWHERE then
+    for _, part in ipairs({client, mark, holder, after}) do elsewhere[#elsewhere + 1] = part end
+    return true
+  end
   local text, here = after .. ' ' .. mark .. ' ' .. holder, presence(client)
   if here and here.listening == 2 then
     local reached = redis.pcall('SPUBLISH', CHANNEL .. string.sub(ROW, TAG_AT) .. client, text)
@@ -395,4 +401,10 @@ local function close()
     local floor_ms = max(0, floor(token / 1000) - now) + (audit == '' and FLOOR or LINGER)
     call('SET', ROW, 'F' .. head .. audit, 'PX', format('%.0f', floor_ms))
   end
+end
+
+-- What the script replies: with it what others are to tell, if that is anything.
+local function answer(reply)
+  if not elsewhere[1] then return reply end
+  return {ELSEWHERE, reply, elsewhere}
 end

@@ -13,4 +13,4 @@ end
 lapse()
 serve()
 close()
-return struck and 1 or 0
+return answer(struck and 1 or 0)
