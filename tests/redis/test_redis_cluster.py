@@ -342,9 +342,13 @@ def test_a_node_that_fails_is_replaced_by_its_replica_and_nobody_is_forgotten(tm
             waiting = pool.submit(_wait_sync, cluster.url, key)
             wait_until(lambda: locks.model.waiters(key), "it is queued")
             wait_until(
+                # A node that was made just now may not know of its replica yet.
                 lambda: (
-                    cluster.replicas_of(node)[0].ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(key))
-                    == node.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(key))
+                    [
+                        replica.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(key))
+                        for replica in cluster.replicas_of(node)
+                    ]
+                    == [node.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(key))]
                 ),
                 "its replica has it all",
             )
