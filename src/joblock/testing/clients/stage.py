@@ -184,6 +184,14 @@ class Stage:
         )
         self.until_asleep(count)
 
+    def until_listening(self, *clients: Client) -> None:
+        """Wait until notices reach these, which wait already: to listen takes real time."""
+        for client in clients:
+            until(
+                lambda client=client: client._hub.listening,  # noqa: SLF001
+                lambda client=client: f"{client} should be listening by now",
+            )
+
     def until_asleep(self, count: int) -> None:
         """Wait until so many callers sleep, where time stands still until they do."""
         if self._manual is not None:

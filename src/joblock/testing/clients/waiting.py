@@ -433,6 +433,7 @@ class Waiting(ClientScenarios):
         stage.until_queued(1)
         alive = stage.actor("C").start(locks.acquire, stage.key, 30, wait=True)
         stage.until_queued(2)
+        stage.until_listening(locks, others)
         faults = stage.faults(others)
         faults.drop_notices()
         gate = faults.delay(Acquire, Check, times=None)
