@@ -30,6 +30,7 @@ class Hold:
 
     # Defaults of the class: most holds end before any of this changes.
     ends = NEVER
+    extended = -NEVER
     lost = ""
     over = False
     warned = False
@@ -123,20 +124,31 @@ class Hold:
         return Renewal(self.key, self.holder, self.token, max(1, round(ttl * 1000)))
 
     def renewed(self, sent: float, now: float) -> None:
-        """The store has renewed what was sent then; too late if the deadline passed by now."""
+        """The store has renewed what was sent then; too late if the deadline passed by now.
+
+        What was sent before it came to live by another ttl says nothing about that one: the store
+        may hold it for less, and the next renewal is due at once.
+        """
         if self.over or self.lost:
             return
         if now >= self.deadline:
             self.lost = self._too_late()
             return
+        if sent < self.extended:
+            return
         self.deadline = max(self.deadline, min(sent + self.ttl * MARGIN, self.ends))
         self.due = sent + self.ttl / 3
 
     def extend(self, ttl: int) -> None:
-        """Live by another ttl (milliseconds) from the next renewal on, which is due now."""
+        """Live by another ttl (milliseconds) from the next renewal on, which is due now.
+
+        A shorter one counts at once: the store may do what is sent, and its reply be lost.
+        """
+        self.extended = now = self.clock.monotonic()
         self.ttl, self.usual = ttl / 1000, None
+        self.deadline = min(self.deadline, now + self.ttl * MARGIN)
         if self.renew:
-            self.due = self.clock.monotonic()
+            self.due = now
 
     def reset(self, sent: float) -> None:
         """As `renewed`, for an explicit refresh, which may also bring the deadline forward."""
