@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
+from collections.abc import Callable
 
-from joblock import JobLocks
-from joblock.store.ops import Holders, Refresh
+import pytest
+
+from joblock import AsyncJobLocks, JobLocks
+from joblock.store.ops import Acquire, Holders, Refresh, Release
 from joblock.stores.memory import MemoryStore
 from joblock.testing.faults import FaultyStore
 
@@ -24,3 +29,37 @@ def test_a_renewal_that_hangs_does_not_keep_close_from_releasing():
     assert other is not None
     assert store.inner.driver().call(Holders("other")) == ()
     gate.open()
+
+
+async def test_a_task_cancelled_while_its_client_is_being_closed_leaves_nothing():
+    before = keepers()
+    store = FaultyStore(MemoryStore())
+    locks = AsyncJobLocks(store)
+    held = await locks.acquire("first", ttl=60)
+    assert held is not None
+    on_its_way = store.faults.delay(Acquire)
+    taking = asyncio.create_task(locks.acquire("key", ttl=60))
+    await asyncio.to_thread(on_its_way.wait_for_arrival)
+    releasing = store.faults.delay(Release)
+    closing = asyncio.create_task(locks.close())
+    await asyncio.to_thread(releasing.wait_for_arrival)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    releasing.open()
+    # Its keeper has done by now whatever it was told to.
+    await until(lambda: not keepers() - before)
+    on_its_way.open()
+    await closing
+    await until(lambda: not store.inner.driver().call(Holders("key")))
+
+
+def keepers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "joblock-keeper"}
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not fact():
+        assert time.monotonic() < end, "it should have come to that by now"
+        await asyncio.sleep(0.001)

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
 
 from joblock.client import current
@@ -60,6 +61,7 @@ class _TaskWaker:
 
     def __init__(self) -> None:
         self.lines: dict[asyncio.AbstractEventLoop, _Line] = {}
+        self.leaving: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     owner = staticmethod(asyncio.current_task)
 
@@ -74,9 +76,19 @@ class _TaskWaker:
             line = self.lines[loop] = _Line(hub.store.async_driver(), self.lines, loop)
         return line.driver
 
-    def hang_up(self) -> _Line | None:
-        """Forget the running loop's, which is to be closed."""
-        return self.lines.pop(_running_loop(), None)
+    async def hang_up(self, before: Awaitable[None]) -> None:
+        """Let nothing new begin on the running loop's line, and close it after something else."""
+        loop = _running_loop()
+        line = self.lines.pop(loop, None)
+        if line is None:
+            await before
+            return
+        self.leaving[loop] = line
+        try:
+            await before
+            await line.close()
+        finally:
+            self.leaving.pop(loop, None)
 
     def forked(self) -> Any:
         lines, self.lines = self.lines, {}
@@ -97,11 +109,11 @@ class _TaskWaker:
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
         loop = asyncio._get_running_loop()  # noqa: SLF001
-        line = self.lines.get(loop) if loop is not None else None
-        if line is None:
-            then()
-        else:
-            line.driver.settled(holder, then)
+        if loop is not None:
+            for line in (self.lines.get(loop), self.leaving.get(loop)):
+                if line is not None:
+                    then = partial(line.driver.settled, holder, then)
+        then()
 
 
 class _Line:
@@ -692,10 +704,8 @@ class AsyncJobLocks(BaseClient):
 
     async def close(self) -> None:
         """Release what is held, as far as possible in five seconds, and close the store."""
-        line = cast("_TaskWaker", self._hub.waker).hang_up()
-        await asyncio.to_thread(self._hub.close)
-        if line is not None:
-            await line.close()
+        waker = cast("_TaskWaker", self._hub.waker)
+        await waker.hang_up(asyncio.to_thread(self._hub.close))
 
     async def __aenter__(self) -> Self:
         return self
