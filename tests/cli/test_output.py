@@ -202,10 +202,10 @@ def test_a_doctor_that_is_interrupted_leaves_nothing_behind(cli):
 def test_doctor_as_json_has_every_field(cli):
     found = cli.json("doctor", "memory://x")
     assert set(found) == {"store", "holds", "findings"}
-    assert (found["store"], found["holds"]) == ("memory://x", True)
+    assert (found["store"], found["holds"]) == ("memory://x", False)
     for finding in found["findings"]:
         assert set(finding) == {"severity", "check", "found", "risk", "change"}
-    assert found["findings"][0]["severity"] == "risk"
+    assert found["findings"][0]["severity"] == "broken"
 
 
 def test_doctor_exits_with_1_if_a_promise_cannot_hold(cli, tmp_path):

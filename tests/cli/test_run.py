@@ -40,6 +40,36 @@ def test_a_command_that_is_not_found_gives_127_and_frees_the_key(cli, locks):
     assert locks.model.peek("k") is None
 
 
+def test_a_command_that_is_an_empty_text_gives_127_and_says_so(cli):
+    ended = cli("run", "k", "--", "")
+    assert ended.returncode == 127
+    assert ended.stderr.startswith("joblock: command not found: ''")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "k", "--", "echo"), ("ls",), ("peek", "k"), ("release", "--force", "--yes", "k")],
+)
+def test_a_store_of_one_process_is_refused_since_it_would_exclude_nobody(cli, arguments):
+    ended = cli(*arguments, env={"JOBLOCK_URL": "memory://x"})
+    assert (ended.returncode, ended.stdout) == (64, "")
+    assert "memory:// is a store of one process alone" in ended.stderr
+
+
+def test_an_option_before_the_command_is_told_where_it_goes(cli):
+    ended = cli("--url", cli.url, "run", "k", "--", "echo")
+    assert ended.returncode == 64
+    assert "options go behind the command" in ended.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:9", "postgresql://127.0.0.1:9/db"])
+def test_a_store_that_nobody_listens_for_is_told_in_one_line(cli, url):
+    ended = cli("run", "k", "--", "echo", env={"JOBLOCK_URL": url})
+    assert (ended.returncode, ended.stdout) == (69, "")
+    assert ended.stderr.count("\n") == 1, ended.stderr
+
+
 def test_what_is_found_but_cannot_be_executed_gives_126(cli, locks, tmp_path):
     (tmp_path / "plain").write_text("echo hello\n")
     (tmp_path / "lost").write_text("#!/no/such/interpreter\n")

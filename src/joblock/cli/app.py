@@ -45,6 +45,13 @@ class _Commands(click.Group):
             return None
         return import_module(f"joblock.cli.{cmd_name}").command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = "options go behind the command, as in: joblock run --url URL KEY -- COMMAND"
+            raise click.UsageError(f"{error.format_message()} ({hint})", ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):

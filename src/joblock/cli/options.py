@@ -54,15 +54,20 @@ def url_option(function: F) -> F:
 def open_locks(url: str | None, *, label: str = "", clock: Clock | None = None) -> JobLocks:
     """A client of the store that the option or the environment names.
 
-    Raises UsageError for a URL that cannot be read, StoreError for a store that cannot be used.
+    Raises UsageError for a URL that cannot be read or is of no use here, StoreError for a store that cannot be used.
     """
     from joblock.client.sync import JobLocks
 
     try:
         locks = JobLocks(url, label=label, clock=clock)
-        locks.store  # noqa: B018 - opened here, where an unreadable URL is still a matter of usage
+        store = locks.store  # opened here, where an unreadable URL is still a matter of usage
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    if store.url.startswith("memory:"):
+        raise click.UsageError(
+            "memory:// is a store of one process alone, so no other command would see what this "
+            "one does: name a file (sqlite:////var/lib/app/locks.db) or a shared store"
+        )
     return locks
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from joblock.cli.exits import NOT_ACQUIRED
+from joblock.cli.exits import NOT_ACQUIRED, NOT_FOUND
 from joblock.cli.options import Command, duration, url_option, wait
 from joblock.cli.runner import Plan, Runner
-from joblock.cli.text import brief, visible
+from joblock.cli.text import brief, say, visible
 
 _HELP = """Run COMMAND under the lease KEY, so that it runs once at a time.
 
@@ -179,6 +179,9 @@ def command(
             f"no command: put it behind --, as in: {_shown(key)} -- COMMAND", ctx
         )
     _refuse_contradictions(ctx, wait, options)
+    if not words[0]:
+        say("command not found: '' (the command is an empty text: is a variable not set?)")
+        return NOT_FOUND
     waits = options["join"] if wait is None else wait
     return Runner(Plan(key, words, wait=waits, **options), url).run()
 

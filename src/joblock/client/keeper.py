@@ -33,7 +33,7 @@ from joblock.protocol.renew import (
     set_aside,
 )
 from joblock.store.ops import CHECK_MS, Check, Checked, KeyState, Leave, Purge, Release
-from joblock.values.errors import StoreError
+from joblock.values.errors import StoreError, StoreUnavailable
 from joblock.values.log import logger
 
 if TYPE_CHECKING:
@@ -282,7 +282,11 @@ class Keeper:
                 self._errands.append(errand)
                 self.expect(errand.at)
                 return
-            logger("lease").warning("could not give back %r: %s", errand.op.key, error)
+            # Who asked for a lease and was told that the store is away knows as much as this says.
+            told = isinstance(errand.op, Leave) and isinstance(error, StoreUnavailable)
+            log = logger("lease")
+            report = log.info if told else log.warning
+            report("could not give back %r: %s", errand.op.key, error)
         self._hub.settled(errand.op)
 
     # Renewals.
