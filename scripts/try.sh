@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# joblock in five seconds: the same job started three times, on the embedded SQLite store.
+# joblock in five seconds: the same job started three times, on a file store.
 set -euo pipefail
 
 PATH=$(cd "$(dirname "$0")/.." && pwd)/.venv/bin:$PATH
@@ -13,9 +13,9 @@ finish() {
 trap finish EXIT
 trap 'exit 130' HUP INT TERM
 
-# The leases go where they go by default, but below a state folder that is thrown away.
-unset "${!JOBLOCK_@}" KUBERNETES_SERVICE_HOST
-export XDG_STATE_HOME=$folder/state
+# The leases go to a file that is thrown away.
+unset "${!JOBLOCK_@}"
+export JOBLOCK_URL=sqlite:///$folder/locks.db
 
 cd "$folder"
 cat >prune.sh <<'END'

@@ -16,6 +16,8 @@ import pexpect
 import pytest
 
 import joblock
+from joblock.verify.history import History
+from joblock.verify.report import Report, Updates
 
 PATIENCE = 90.0
 SOURCE = str(Path(joblock.__file__).parents[1])
@@ -114,6 +116,17 @@ def test_a_sound_store_is_reported_as_such_with_exit_code_0(command):
     assert command.workers() == []
     assert command.rows() == 0
     assert [path.name for path in command.folder.glob("joblock-verify-*")] == []
+
+
+def test_what_a_run_did_not_come_to_is_not_said_to_hold():
+    report = Report("memory://", 7, 5.0, History(), [], {"fenced": Updates(0, 0)}, {"cut": "why"})
+    kept, untried = report.to_text().split("not exercised")
+    for promise in ("no update of fenced data is lost", "first come, first served"):
+        assert promise not in kept
+        assert promise in untried
+    assert "no pause, no kill" in untried
+    assert "cut" not in untried  # it is told above why there can be none
+    assert report.to_json()["unexercised"]["fence"] == "no update was made"
 
 
 def test_json_has_operations_faults_and_violations(command):

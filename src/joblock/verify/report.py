@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from joblock.store.ops import Acquire, Busy, Granted
 from joblock.verify.checker import PROMISES, explain
 from joblock.verify.history import History
+from joblock.verify.nemesis import FAULTS
 from joblock.verify.rules import Violation
 
 
@@ -48,11 +49,29 @@ class Report:
         self.unknown = sum(act.result is None for act in history.acts)
         self.faults = Counter(fault.kind for fault in history.faults)
         self.handovers = _handovers(history)
+        self.unexercised = {**self._promises_untried(), **self._faults_unmet()}
 
     @property
     def kept(self) -> bool:
         """Whether no promise was seen broken."""
         return not self.violations
+
+    def _promises_untried(self) -> dict[str, str]:
+        """The promises that nothing in this run could have broken, and why."""
+        fenced = self.updates.get("fenced")
+        reasons = {
+            "no lease was acquired": (
+                ("exclusion", "tokens", "ownership", "held", "lifetime") * (not self.acquisitions)
+            ),
+            "nobody was handed a key after a wait": ("order", "liveness") * (not self.handovers),
+            "no update was made": ("fence",) * (fenced is None or not fenced.confirmed),
+        }
+        return {name: why for why, names in reasons.items() for name in names}
+
+    def _faults_unmet(self) -> dict[str, str]:
+        """The faults that did not come, those apart that could not."""
+        left = [kind for kind in FAULTS if kind not in {*self.faults, *self.left_out}]
+        return dict.fromkeys(left, "it did not come to one")
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -66,6 +85,7 @@ class Report:
             "unanswered": self.unknown,
             "faults": dict(sorted(self.faults.items())),
             "faults_left_out": self.left_out,
+            "unexercised": self.unexercised,
             "updates": {
                 name: {"confirmed": one.confirmed, "lost": one.lost}
                 for name, one in self.updates.items()
@@ -94,12 +114,24 @@ class Report:
         for name, one in sorted(self.updates.items()):
             lines.append(f"  {name:<14}{one.confirmed:,} updates, {one.lost:,} lost")
         if self.kept:
-            lines += ["no violation of", *(f"  {what}" for what in PROMISES.values())]
+            lines += ["no violation of"]
+            lines += [
+                f"  {what}" for name, what in PROMISES.items() if name not in self.unexercised
+            ]
+            lines += self._untried_lines()
         else:
             lines.append(f"{len(self.violations)} VIOLATIONS")
             for violation in self.violations:
                 lines += ["", explain(violation, self.history)]
         return "\n".join(lines)
+
+    def _untried_lines(self) -> list[str]:
+        promises = [name for name in self.unexercised if name in PROMISES]
+        faults = [name for name in self.unexercised if name not in PROMISES]
+        lines = [f"  {PROMISES[name]}: {self.unexercised[name]}" for name in promises]
+        if faults:
+            lines.append(f"  no {', no '.join(faults)}")
+        return ["not exercised", *lines] if lines else []
 
 
 def _handovers(history: History) -> int:
