@@ -430,3 +430,18 @@ def test_whatever_happens_nothing_is_held_twice_leaked_or_forgotten(steps):
         it.calm()
     finally:
         it.forget()
+
+
+def test_a_cancelled_request_that_arrives_after_a_release_under_its_holder_leaks_nothing():
+    it = World()
+    try:
+        first = Actor(it, it.clients[0], "acquire", "mutex", 0, "given")
+        second = Actor(it, it.clients[0], "acquire", "mutex", 0, "given")
+        it.actors += [first, second]
+        first.reply(it.ask(first))
+        it.answer(second, "cancel")
+        first.release()
+        it.calm()
+        assert first.state == second.state == "ended"
+    finally:
+        it.forget()

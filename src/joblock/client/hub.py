@@ -176,8 +176,16 @@ class Hub:
         if self._store is None:
             # The store could not even be opened, so nothing was sent.
             self.refused(request, holder)
-        elif not request.holder or self._last_one_out(request.key, holder, closing=True):
+        elif not request.holder:
             self.undo(Leave(request.key, holder))
+        else:
+            # Counted until its request has arrived: whoever shares its holder and releases before
+            # that would be overtaken by it.
+            self.waker.settled(holder, lambda: self._leave_if_last(request.key, holder))
+
+    def _leave_if_last(self, key: str, holder: str) -> None:
+        if self._last_one_out(key, holder, closing=True):
+            self.keeper.send(Leave(key, holder))
 
     def refused_first(self, key: str) -> bool:
         """Whether a request for a part of that key is refused for the first time."""
