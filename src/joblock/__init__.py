@@ -44,8 +44,45 @@ if TYPE_CHECKING:
     WORKER_ID: str
 
 from joblock.values.identity import worker_id as worker_id
+from joblock.values.imports import importing
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "JOB_LOCKS_TABLE",
+    "WORKER_ID",
+    "AsyncJob",
+    "AsyncJobLockModel",
+    "AsyncJobLocks",
+    "AsyncLeader",
+    "AsyncLease",
+    "AsyncLock",
+    "Event",
+    "Job",
+    "JobLock",
+    "JobLockError",
+    "JobLockModel",
+    "JobLocks",
+    "Leader",
+    "Leadership",
+    "Lease",
+    "Lock",
+    "LockLost",
+    "LockNotAcquired",
+    "Outcome",
+    "StaleToken",
+    "StoreError",
+    "StoreMisconfigured",
+    "StoreUnavailable",
+    "Subscription",
+    "Waiting",
+    "Worker",
+    "current",
+    "release_on_sigterm",
+    "require",
+    "run_with_lock",
+    "worker_id",
+]
 
 _HOMES = {
     "AsyncJob": "joblock.client.jobs",
@@ -91,9 +128,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'joblock' has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(home), name)
+    with importing():
+        module = import_module(home)
+    value = globals()[name] = getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(("WORKER_ID", "__version__", "worker_id", *_HOMES))
+    return sorted([*__all__, "__version__"])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joblock.client import current
 from joblock.client.lease import BaseLease
+from joblock.protocol.request import flag, refuse_more
 from joblock.protocol.run import give_back
 from joblock.values.durations import to_ms
 
@@ -24,7 +25,7 @@ class BaseLock(Generic[L]):
     def __init__(self, hub: Hub, request: Request, reentrant: bool) -> None:
         self._hub = hub
         self._request = request
-        self._reentrant = reentrant
+        self._reentrant = flag(reentrant, "reentrant")
         # Per owner, innermost last: the leases to release; None for a level that only nests.
         self._levels: dict[Any, list[L | None]] = {}
 
@@ -55,6 +56,8 @@ class BaseLock(Generic[L]):
         hold = self._hub.owned_by(owner, self._request.key)
         if hold is None or not hold.held:
             return None
+        if not hold.covers(self._request):
+            refuse_more(self._request)
         self._levels.setdefault(owner, []).append(None)
         return hold.handle()
 
@@ -113,6 +116,11 @@ class BaseLock(Generic[L]):
 
 def wait_of(blocking: Any, timeout: Any) -> int | None:
     """The wait that threading's arguments mean, in milliseconds."""
+    if blocking not in {True, False}:
+        raise TypeError(
+            f"blocking must be True or False; got {blocking!r}: for a time write "
+            f"timeout={blocking!r}"
+        )
     if not blocking:
         if timeout is not None and timeout != -1:
             raise ValueError(f"timeout={timeout!r} goes only with blocking=True")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, cast
 
 from joblock.protocol import tell
-from joblock.protocol.hold import NEVER
+from joblock.protocol.hold import MARGIN, NEVER
 from joblock.protocol.request import SHARED_LIMIT
 from joblock.protocol.steps import Flow, Pause, Seat
 from joblock.store.ops import (
@@ -168,15 +168,18 @@ def acquire_or_join(
         request, holder = yield from _wait_for_holder(desk, request)
         if not holder:
             return Busy(request.holder, 0, "held")
-    queue = seat = reply = None
-    if request.wait != 0:
-        # Seated before the request is sent: the notice may be faster than the reply.
-        seat = desk.seat(request, holder)
-        queue = desk.queueing(skip_grace, join)
+    reply = None
+    seat, queue = _sit_down(desk, request, holder, skip_grace=skip_grace, join=join)
     try:
         sent = desk.clock.monotonic()
         try:
             reply = yield _operation(desk, request, holder, queue)
+            if type(reply) is Granted and _came_late(desk, request, sent):
+                # To import a driver and to connect can take longer than a short lease lasts. Asked
+                # for once more, it is renewed, or it is another's by now.
+                again = desk.clock.monotonic()
+                reply = yield _operation(desk, request, holder, queue)
+                sent = again
         except StoreUnavailable as error:
             if seat is None:
                 tell.outage(desk, request.name, holder, 0, error)
@@ -196,6 +199,19 @@ def acquire_or_join(
     desk.refused(request, holder)
     tell.given_up(desk, request, holder, reply, sent)
     return cast("Busy | Joined", reply)
+
+
+def _sit_down(
+    desk: Desk, request: Request, holder: str, *, skip_grace: bool, join: int | None
+) -> tuple[Seat, Queueing] | tuple[None, None]:
+    """Before the request is sent: the notice may be faster than the reply."""
+    if request.wait == 0:
+        return None, None
+    return desk.seat(request, holder), desk.queueing(skip_grace, join)
+
+
+def _came_late(desk: Desk, request: Request, sent: float) -> bool:
+    return desk.clock.monotonic() - sent >= request.ttl * MARGIN / 1000
 
 
 def _note_refusal(
@@ -301,6 +317,8 @@ class _Wait:
     def settle(self, reply: AcquireReply | StoreUnavailable) -> Flow[Hold | Busy | Joined]:
         """Wait, and settle what came of it."""
         reply = yield from self.out(reply)
+        if type(reply) is Granted and _came_late(self.desk, self.request, self.sent):
+            reply = yield from self.out((yield from self._ask_again()))
         if type(reply) is Granted:
             return self.desk.admit(self.request, self.holder, reply, self.sent, self.began)
         if not self.left:
@@ -470,7 +488,7 @@ def not_acquired(request: Request, busy: Busy) -> LockNotAcquired:
 
 def _self_wait(request: Request) -> str:
     return (
-        f"this thread or task already holds {request.name!r} and would wait for itself for ever: "
+        f"this thread or task already holds {request.name!r} and would wait for itself: "
         "pass reentrant=True to nest, or wait=False to be told"
     )
 

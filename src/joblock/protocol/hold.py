@@ -38,6 +38,7 @@ class Hold:
     left = False
     told = False
     guarded = False
+    limit = 1
     handle: Any = None
     usual: Renewal | None = None
     on_loss: Sequence[Callable[[], None]] = ()
@@ -53,6 +54,8 @@ class Hold:
         self.acquired_at = granted.acquired_at
         self.waiting = granted.waiting
         self.weight = 0 if request.weight >= request.limit else request.weight
+        if self.weight:
+            self.limit = request.limit
         self.ttl = ttl = request.ttl / 1000
         self.renew = request.renew
         self.on_lost: OnLost = request.on_lost
@@ -86,6 +89,12 @@ class Hold:
     def exclusive(self) -> bool:
         """Takes the whole key."""
         return not self.weight
+
+    def covers(self, request: Request) -> bool:
+        """Whether whoever goes under it has what that asks for: no less weight, no lower limit."""
+        return self.exclusive or (
+            self.weight >= request.weight and self.limit <= request.limit and not request.exclusive
+        )
 
     def loss(self) -> LockLost:
         """The error that tells of the loss."""

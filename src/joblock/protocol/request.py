@@ -155,3 +155,12 @@ def one_of(value: Any, known: tuple[str, ...], what: str) -> Any:
     if value in known:
         return value
     raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}; got {value!r}")
+
+
+def refuse_more(request: Request) -> None:
+    """Nobody is let in again for more than they hold: others may hold the rest."""
+    wanted = "all of it" if request.exclusive else f"{request.weight} of {request.limit}"
+    raise RuntimeError(
+        f"{request.name!r} is held already for less than {wanted}, and others may hold the rest: "
+        "take the larger part first, or give back the smaller one before"
+    )

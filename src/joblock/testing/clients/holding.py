@@ -159,15 +159,49 @@ class Holding(ClientScenarios):
         assert lease.remaining == pytest.approx(19.7)
         a.do(lease.release)
 
-    def test_a_grant_that_arrives_after_its_deadline_is_lost_from_the_start(
+    def test_a_grant_that_arrives_after_its_deadline_is_asked_for_once_more(
         self, stage: Stage, a: Actor, locks: Client
     ) -> None:
-        clock = stage.manual
+        faults = stage.faults(locks)
+        gate = faults.delay(Acquire, done=True)
+        acquiring = a.start(locks.acquire, stage.key, 30)
+        gate.wait_for_arrival()
+        stage.manual.advance(31)
+        gate.open()
+        lease = acquiring.result(PATIENCE)
+        assert lease.held
+        assert lease.remaining == pytest.approx(29.7)
+        assert stage.holders() == [lease.holder]
+        assert len(faults.sent(Acquire)) == 2
+        a.do(lease.release)
+        stage.until_free()
+
+    def test_a_late_grant_that_is_anothers_by_then_is_no_grant(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
         gate = stage.faults(locks).delay(Acquire, done=True)
         acquiring = a.start(locks.acquire, stage.key, 30)
         gate.wait_for_arrival()
-        clock.advance(31)
+        stage.manual.advance(31)
+        lease = b.do(others.acquire, stage.key, 30)
         gate.open()
+        assert acquiring.result(PATIENCE) is None
+        assert stage.holders() == [lease.holder]
+        b.do(lease.release)
+
+    def test_a_grant_that_arrives_late_again_is_lost_from_the_start(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        faults = stage.faults(locks)
+        gate = faults.delay(Acquire, done=True)
+        acquiring = a.start(locks.acquire, stage.key, 30)
+        gate.wait_for_arrival()
+        stage.manual.advance(31)
+        again = faults.delay(Acquire, done=True)
+        gate.open()
+        again.wait_for_arrival()
+        stage.manual.advance(31)
+        again.open()
         lease = acquiring.result(PATIENCE)
         assert not lease.held
         with pytest.raises(LockLost):

@@ -235,6 +235,15 @@ class Locking(ClientScenarios):
             assert stage.holders() == [lease.holder]
         stage.until_free()
 
+    def test_a_caller_that_shares_a_key_and_wants_it_alone_would_wait_for_itself(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        with a.inside(locks.lock(stage.key, stage.ttl, shared=True)) as lease:
+            with pytest.raises(RuntimeError, match="would wait for itself"):
+                a.enter(locks.lock(stage.key, stage.ttl))
+            assert stage.holders() == [lease.holder]
+        stage.until_free()
+
     def test_a_caller_inside_a_run_that_would_wait_for_itself_is_told(
         self, stage: Stage, a: Actor, locks: Client
     ) -> None:
@@ -320,6 +329,44 @@ class Locking(ClientScenarios):
         assert stage.holders() == []
         with pytest.raises(RuntimeError):
             a.do(lock.release)
+
+    @pytest.mark.parametrize(
+        ("outer", "inner"),
+        [
+            ({"shared": True}, {}),
+            ({"limit": 4}, {"limit": 4, "weight": 2}),
+            ({"limit": 4, "weight": 3}, {"limit": 3}),
+        ],
+    )
+    def test_a_reentrant_lock_lets_nobody_in_for_more_than_they_hold(
+        self,
+        stage: Stage,
+        a: Actor,
+        locks: Client,
+        outer: dict[str, Any],
+        inner: dict[str, Any],
+    ) -> None:
+        with a.inside(locks.lock(stage.key, stage.ttl, **outer)):
+            for wait in True, False:
+                more = locks.lock(stage.key, stage.ttl, wait, reentrant=True, **inner)
+                with pytest.raises(RuntimeError, match="less than"):
+                    a.enter(more)
+        with a.inside(locks.lock(stage.key, stage.ttl, **inner)) as lease:
+            less = locks.lock(stage.key, stage.ttl, reentrant=True, **outer)
+            if lease.hold.exclusive:
+                with a.inside(less) as nested:
+                    assert nested is lease
+        stage.until_free()
+
+    @pytest.mark.parametrize("more", [{}, {"limit": 4, "weight": 2}])
+    def test_a_given_holder_is_let_in_again_for_no_more_than_it_holds(
+        self, stage: Stage, a: Actor, locks: Client, more: dict[str, Any]
+    ) -> None:
+        lease = a.do(locks.acquire, stage.key, stage.ttl, holder="me", limit=4)
+        with pytest.raises(RuntimeError, match="less than"):
+            a.do(locks.acquire, stage.key, stage.ttl, holder="me", **more)
+        a.do(lease.release)
+        stage.until_free()
 
     def test_nesting_sends_nothing(self, stage: Stage, a: Actor, locks: Client) -> None:
         lock = locks.lock(stage.key, stage.ttl, reentrant=True)
