@@ -237,6 +237,24 @@ def test_a_directory_is_refused(tmp_path):
     refused(tmp_path / "folder", "is a directory")
 
 
+@pytest.mark.parametrize(
+    ("below", "reason"),
+    [
+        ("file/leases.db", "should be a directory of its path is a file"),
+        ("loop", "lead in a circle"),
+        ("loop/leases.db", "lead in a circle"),
+        ("x" * 300, "too long"),
+    ],
+)
+def test_a_path_where_no_file_can_be_is_told_by_what_is_wrong_with_it(tmp_path, below, reason):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("pool")
+    (tmp_path / "pool").symlink_to("loop")
+    with pytest.raises(StoreMisconfigured, match=reason) as caught:
+        use(tmp_path / below)
+    assert "let uid" not in str(caught.value)
+
+
 def test_what_is_no_regular_file_is_refused(path):
     os.mkfifo(path)
     refused(path, "no regular file")
@@ -329,6 +347,36 @@ def test_a_file_that_was_deleted_is_made_anew_and_its_leases_are_lost(
     new = call(Acquire("key", "B", 60_000))
     assert new.token > old.token
     assert use_count(path) == 1
+
+
+def test_an_error_of_a_file_that_was_deleted_says_so_at_once(path, open_store, caplog):
+    store = open_store()
+    call = store.driver().call
+    call(Acquire("key", "A", 60_000))
+    path.unlink()
+    said = store.file.failed(sqlite3.OperationalError("disk I/O error"))
+    assert isinstance(said, StoreUnavailable)
+    assert "deleted or replaced while in use" in str(said)
+    assert "deleted" in caplog.text
+    assert isinstance(call(Acquire("key", "B", 60_000)), Granted)
+
+
+def test_a_file_that_another_process_has_open_and_that_was_deleted_is_told_as_such(path, start):
+    other = start('call(Acquire("key", "A", 60_000)); say("held"); hear()')
+    assert other.next() == "held"
+    path.unlink()
+    with pytest.raises(StoreUnavailable, match="deleted or truncated while processes had it open"):
+        use(path)
+    other.kill()
+    use(path)
+
+
+def test_a_file_that_was_truncated_in_use_is_told_as_such(path, open_store, monkeypatch):
+    open_store().driver().call(Acquire("key", "A", 60_000))
+    os.truncate(path, 0)
+    monkeypatch.setattr("joblock.stores.sqlite.driver.PATIENCE", 0.1)
+    with pytest.raises(StoreUnavailable, match="deleted or truncated while processes had it open"):
+        use(path)
 
 
 def use_count(path):

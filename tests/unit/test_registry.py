@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +98,31 @@ def test_schemes_are_open_to_other_packages(monkeypatch):
 def test_text_without_a_scheme_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match="begins with a scheme, such as sqlite:///PATH"):
         open_store(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("/tmp/x.db", "sqlite:////tmp/x.db"),  # noqa: S108 - nothing is made there
+        ("/srv/a b?.db", "sqlite:////srv/a%20b%3F.db"),
+        ("locks.db", f"sqlite:///{Path.cwd()}/locks.db"),
+    ],
+)
+def test_the_refusal_of_a_path_has_its_url(path, url):
+    with pytest.raises(ValueError, match="scheme") as refusal:
+        open_store(path)
+    assert f"is {url})" in str(refusal.value)
+
+
+def test_the_case_of_a_scheme_does_not_matter():
+    assert open_store("SQLITE:////srv/x.db").url == "sqlite:////srv/x.db"
+    assert open_store("Memory://x").url == "memory://x"
+
+
+@pytest.mark.parametrize("port", ["99999999", "65536", "0"])
+def test_a_port_that_cannot_be_is_refused(port):
+    with pytest.raises(ValueError, match=f"port {port} "):
+        open_store(f"redis://h:{port}")
 
 
 @pytest.mark.parametrize(

@@ -239,8 +239,12 @@ def _from_url(url: str) -> Store:
     scheme, separator, _ = url.partition(":")
     if not separator or not scheme.translate({ord(mark): None for mark in "+-."}).isalnum():
         raise ValueError(
-            f"a store URL begins with a scheme, such as sqlite:///PATH; got {safe_url(url)!r}"
+            "a store URL begins with a scheme, such as sqlite:///PATH; got "
+            f"{safe_url(url)!r}{_url_of_path(url)}"
         )
+    if scheme.lower() in _SCHEMES:
+        scheme = scheme.lower()
+        url = f"{scheme}{url[len(scheme) :]}"
     opener = _SCHEMES.get(scheme) or _installed(scheme)
     if opener is None:
         raise ValueError(_unknown(scheme))
@@ -254,6 +258,15 @@ def _from_url(url: str) -> Store:
         if shown == said:
             raise
         raise type(error)(shown) from None
+
+
+def _url_of_path(text: str) -> str:
+    """For a text that looks like the path of a file: how that is written as a URL."""
+    if not re.fullmatch(r"[^:@=]*(/[^:@=]+|\.(db|sqlite3?))", text):
+        return ""
+    from urllib.parse import quote
+
+    return f" (the URL of that file is sqlite:///{quote(os.path.abspath(text))})"  # noqa: PTH100
 
 
 def _entry_points() -> Any:

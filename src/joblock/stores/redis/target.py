@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from joblock.stores.registry import safe_url
 
 DEFAULT_PORT = 6379
+LAST_PORT = 65_535
 SENTINEL_PORT = 26379
 
 TLS_OPTIONS = (
@@ -209,6 +210,8 @@ def _place(url: str, text: str, port: int) -> Place:
         raise ValueError(
             f"cannot read the server {text!r} in {safe_url(url)!r}; a URL is {_EXAMPLE}"
         )
+    if colon and not 0 < int(number[:6]) <= LAST_PORT:
+        raise ValueError(f"port {number} of {safe_url(url)!r} is not from 1 to {LAST_PORT}")
     return Place(unquote(host), int(number) if colon else port)
 
 

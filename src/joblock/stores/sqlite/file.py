@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from joblock.store.machine import Now
 from joblock.stores.sqlite import place
 from joblock.stores.sqlite.boot import clock_base
-from joblock.stores.sqlite.trouble import DAMAGED, code_of, explain, is_busy, without_frames
+from joblock.stores.sqlite.trouble import (
+    DAMAGED,
+    code_of,
+    explain,
+    is_busy,
+    replaced,
+    without_frames,
+)
 from joblock.values.clock import Clock
 from joblock.values.errors import StoreError, StoreMisconfigured
 from joblock.values.identity import on_fork
@@ -199,11 +206,7 @@ class LeaseFile:
         if con is not None and self.now().ms < self.look_at:
             return con
         if con is not None and self._identity != place.identity(self.path):
-            logger("store").warning(
-                "the lease file %s was moved, deleted or replaced while in use; from now on leases "
-                "are in what is there now, and those held before are lost",
-                self.path,
-            )
+            self._tell_replaced()
             # Closed, it would delete the log that belongs to the new file.
             self.abandon()
             con = None
@@ -217,8 +220,19 @@ class LeaseFile:
 
     def failed(self, error: sqlite3.Error) -> StoreError:
         """What to raise for an error that is no busy file; opened anew it may be understood."""
-        self._insist(self.abandon if code_of(error) in DAMAGED else self._close, PATIENCE)
-        return explain(self.path, error)
+        gone = self._con is not None and self._identity != place.identity(self.path)
+        if gone:
+            self._tell_replaced()
+        keep = gone or code_of(error) in DAMAGED
+        self._insist(self.abandon if keep else self._close, PATIENCE)
+        return replaced(self.path, error) if gone else explain(self.path, error)
+
+    def _tell_replaced(self) -> None:
+        logger("store").warning(
+            "the lease file %s was moved, deleted or replaced while in use; from now on leases "
+            "are in what is there now, and those held before are lost",
+            self.path,
+        )
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""

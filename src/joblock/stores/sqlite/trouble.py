@@ -10,6 +10,12 @@ from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailab
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _FORBIDDEN = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY)
+_WRONG_PATH = {
+    errno.ENOTDIR: "what should be a directory of its path is a file",
+    errno.ELOOP: "its path has symbolic links that lead in a circle",
+    errno.ENOENT: "its directory is not there and cannot be made",
+    errno.ENAMETOOLONG: "its path, or a name in it, is too long",
+}
 _PASSING = {
     errno.EDQUOT,
     errno.EIO,
@@ -46,6 +52,9 @@ def explain(path: str, error: sqlite3.Error) -> StoreError:
         return unwritable(path, error)
     if code == sqlite3.SQLITE_CANTOPEN:
         return _cannot_open(path, error)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ:
+        # Shorter than the index of its log says: that index is of what was there before.
+        return _emptied(path, error)
     if code == sqlite3.SQLITE_FULL:
         return StoreUnavailable(
             f"there is no room to write to the lease file {path} ({error}): "
@@ -68,14 +77,46 @@ def explain_os(path: str, error: OSError) -> StoreError:
         return StoreUnavailable(
             f"the lease file {path} cannot be used now ({error}): free what is used up"
         )
+    if error.errno in _WRONG_PATH:
+        return StoreMisconfigured(
+            f"the lease file {path} cannot be made: {_WRONG_PATH[error.errno]} ({error}): "
+            "correct the path, or name another file"
+        )
     return unwritable(path, error)
+
+
+def replaced(path: str, error: sqlite3.Error) -> StoreUnavailable:
+    """An error that comes of another file, or none, being at the path by now."""
+    return StoreUnavailable(
+        f"the lease file {path} was moved, deleted or replaced while in use ({error}): "
+        "the same call again uses what is there now, and the leases in the old one are lost"
+    )
 
 
 def locked(path: str, seconds: float) -> StoreUnavailable:
     """Others kept the file locked for too long."""
+    if _has_foreign_index(path):
+        return _emptied(path, None)
     return StoreUnavailable(
         f"other processes have kept the lease file {path} locked for {seconds:g} s; "
         f"see which: fuser {path}"
+    )
+
+
+def _has_foreign_index(path: str) -> bool:
+    """Whether the log's index belongs to what was there before: an empty file has none yet."""
+    try:
+        return os.stat(path).st_size == 0 < os.stat(f"{path}-shm").st_size  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _emptied(path: str, error: Exception | None) -> StoreUnavailable:
+    said = "" if error is None else f" ({error})"
+    return StoreUnavailable(
+        f"the lease file {path} was deleted or truncated while processes had it open{said}, and "
+        f"they still use {path}-shm: end them (fuser {path}-shm); then the file is made anew, and "
+        "the leases that were in it are lost"
     )
 
 
