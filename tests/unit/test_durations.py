@@ -30,6 +30,13 @@ DAY = 24 * 3_600_000
         ("1w", 7 * DAY),
         ("1h 30m", 5_400_000),
         (" 30 s ", 30_000),
+        ("1min", 60_000),
+        ("1 minute", 60_000),
+        ("2 minutes", 120_000),
+        ("90secs", 90_000),
+        ("3 weeks", 21 * DAY),
+        ("1 hour 30 min", 5_400_000),
+        ("1w2d3h4m5s6ms", 9 * DAY + 11_045_006),
         ((10, "minutes"), 600_000),
         ((1, "minute"), 60_000),
         ((0.5, "hours"), 1_800_000),
@@ -108,8 +115,15 @@ def test_a_duration_longer_than_a_century_is_refused(value):
         "٣s",
         "1h-30m",
         "PT30S",
+        "1h1h",
+        "30m1h",
+        "1m1min",
+        "5mss",
+        "2ss",
+        "1 hour and 5 min",
         (10, "fortnights"),
         (10, ""),
+        (10, "mss"),
         ("10", "minutes"),
         (True, "minutes"),
         (10,),
@@ -173,3 +187,15 @@ def test_a_wait_of_none_is_refused_since_it_could_mean_either():
 def test_a_wait_that_is_no_duration_is_refused(value):
     with pytest.raises(ValueError, match="wait "):
         to_wait(value)
+
+
+@pytest.mark.parametrize("value", ["forever", math.inf])
+def test_a_wait_for_ever_is_told_that_it_is_true(value):
+    with pytest.raises(ValueError, match="wait=True"):
+        to_wait(value)
+
+
+@pytest.mark.parametrize("value", ["30m1h", "1h1h"])
+def test_units_twice_or_out_of_order_are_refused_as_such(value):
+    with pytest.raises(ValueError, match="each unit goes in it once, the largest first"):
+        to_ms(value)

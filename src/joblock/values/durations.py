@@ -1,8 +1,8 @@
 """Durations as users write them, turned into whole milliseconds.
 
 Accepted everywhere: seconds (int or float), ``datetime.timedelta``, text such as ``"500ms"``,
-``"30s"``, ``"1h30m"``, or a pair such as ``(10, "minutes")``. Fractions of a millisecond round
-up, so that a duration is never shorter than what was asked for.
+``"30s"``, ``"1h30m"``, ``"10 minutes"``, or a pair such as ``(10, "minutes")``. Fractions of a
+millisecond round up, so that a duration is never shorter than what was asked for.
 """
 
 from __future__ import annotations
@@ -88,16 +88,32 @@ def _milliseconds(value: Any, what: str) -> float:
 def _text(value: str, what: str) -> float:
     import re
 
-    part = r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])"
+    part = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
     if not re.fullmatch(rf"\s*(?:{part}\s*)+", value, re.ASCII):
         raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(part, value, re.ASCII))
+    parts = re.findall(part, value, re.ASCII)
+    factors = [_factor(unit) for _, unit in parts]
+    if None in factors:
+        raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
+    known = [factor or 0 for factor in factors]
+    if known != sorted(set(known), reverse=True):
+        raise ValueError(
+            f"{what} cannot be read as a duration: each unit goes in it once, the largest first, "
+            f"{EXAMPLES}; got {value!r}"
+        )
+    return sum(float(number) * factor for (number, _), factor in zip(parts, known, strict=True))
+
+
+def _factor(unit: str) -> int | None:
+    """Milliseconds of a unit: a letter or two, or a word that may be plural."""
+    word = unit.removesuffix("s") if len(unit) > len("min") else unit
+    return _UNITS.get(unit) or _UNITS.get(word)
 
 
 def _pair(value: tuple[Any, ...], what: str) -> float:
     match value:
         case (int() | float() as number, str() as unit) if not isinstance(number, bool):
-            factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+            factor = _factor(unit)
             if factor is not None:
                 return number * float(factor) if abs(number) < LONGEST_MS else math.inf
         case _:
@@ -115,4 +131,6 @@ def to_wait(value: Wait | None, what: str = "wait") -> int | None:
         raise TypeError(
             f"{what} must be True (no limit), False (try once) or a duration, {EXAMPLES}; got None"
         )
+    if value in ("forever", math.inf):
+        raise ValueError(f"{what} without a limit is {what}=True; got {value!r}")
     return to_ms(value, what)
