@@ -132,5 +132,7 @@ def to_wait(value: Wait | None, what: str = "wait") -> int | None:
             f"{what} must be True (no limit), False (try once) or a duration, {EXAMPLES}; got None"
         )
     if value in ("forever", math.inf):
-        raise ValueError(f"{what} without a limit is {what}=True; got {value!r}")
+        raise ValueError(
+            f"{what} without a limit is {what}=True, else a duration, {EXAMPLES}; got {value!r}"
+        )
     return to_ms(value, what)
