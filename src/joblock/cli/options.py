@@ -54,7 +54,8 @@ def url_option(function: F) -> F:
 def open_locks(url: str | None, *, label: str = "", clock: Clock | None = None) -> JobLocks:
     """A client of the store that the option or the environment names.
 
-    Raises UsageError for a URL that cannot be read or is of no use here, StoreError for a store that cannot be used.
+    Raises UsageError for a URL that cannot be read or is of no use here, StoreError for a store
+    that cannot be used.
     """
     from joblock.client.sync import JobLocks
 
