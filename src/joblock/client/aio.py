@@ -29,6 +29,7 @@ from joblock.protocol.run import Ended, annotate, give_back, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
 from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.imports import importing
 from joblock.values.names import Keys, Several
 
 if TYPE_CHECKING:
@@ -257,7 +258,8 @@ class AsyncLease(BaseLease):
 
         A connection of sqlite3 will do as well.
         """
-        from joblock.borrowed import arun
+        with importing():
+            from joblock.borrowed import arun
 
         self._check_guarded(await arun(connection, self._guard_statement(), "lease.guard"))
 
@@ -546,7 +548,8 @@ class AsyncJobLocks(BaseClient):
         )
         if not several:
             return AsyncLock(self._hub, request, reentrant)
-        from joblock.client.several import AsyncLockSeveral, requests_for
+        with importing():
+            from joblock.client.several import AsyncLockSeveral, requests_for
 
         requests = requests_for(self.prefix, request, cast("Keys", key))
         locks = tuple(AsyncLock(self._hub, each, reentrant) for each in requests)
@@ -652,7 +655,8 @@ class AsyncJobLocks(BaseClient):
         ``max_duration`` bounds a hang. ``limit`` and ``weight`` let several runs in at a time.
         Options that contradict each other are refused here, with ValueError or TypeError.
         """
-        from joblock.client.jobs import AsyncJob, check_function, default_name
+        with importing():
+            from joblock.client.jobs import AsyncJob, check_function, default_name
 
         def decorate(function: Any) -> Any:
             check_function(function, coroutine=True)
@@ -693,7 +697,8 @@ class AsyncJobLocks(BaseClient):
         As `joblock.JobLocks.leader`, with coroutine functions: at the end of a term ``on_elected``
         is cancelled.
         """
-        from joblock.client.leader import AsyncLeader
+        with importing():
+            from joblock.client.leader import AsyncLeader
 
         request = make_request(self.prefix, key, ttl=ttl, wait=True, on_lost="warn")
         return AsyncLeader(self, request, on_elected, on_lost, self._hub)

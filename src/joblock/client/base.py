@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from joblock.client.hub import Hub
 from joblock.stores.registry import open_store, safe_url
 from joblock.values.clock import SYSTEM_CLOCK, Clock
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,8 @@ class BaseClient:
 
     def _open(self, given: Any, notifier: Any = None) -> Store:
         if notifier is not None:
-            from joblock.stores.notified import notified
+            with importing():
+                from joblock.stores.notified import notified
 
             return notified(self._open(given), self._open(notifier))
         store = open_store(given)
@@ -77,7 +79,8 @@ class BaseClient:
         raises is logged, and however slow it is, no lease waits for it. Close the subscription, or
         leave its `with` block, to hear no more.
         """
-        from joblock.client.events import subscribe
+        with importing():
+            from joblock.client.events import subscribe
 
         return subscribe(self._hub, callback)
 
@@ -85,7 +88,8 @@ class BaseClient:
         self, terms: Terms, work: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Flow[Verdict]:
         """The flow of one call of a job; for the library's own use."""
-        from joblock.protocol.job import run_job
+        with importing():
+            from joblock.protocol.job import run_job
 
         return run_job(self._hub, self._hub.prefix, terms, work, args, kwargs)
 

@@ -22,6 +22,7 @@ from joblock.protocol.hold import Hold
 from joblock.store.contract import digest
 from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Queueing, Release
 from joblock.values.identity import describe_worker, new_client, new_holder, on_fork
+from joblock.values.imports import importing
 from joblock.values.log import logger
 from joblock.values.names import checked_prefix, checked_text
 
@@ -387,7 +388,8 @@ class Hub:
         """What happens is told from now on."""
         with self.lock:
             if self.events is None:
-                from joblock.client.events import Events
+                with importing():
+                    from joblock.client.events import Events
 
                 self.events = Events(self.clock)
             return self.events

@@ -22,6 +22,7 @@ from joblock.protocol import acquire as flows
 from joblock.protocol.steps import Flow, Pause
 from joblock.values.durations import Duration, to_ms
 from joblock.values.errors import LockNotAcquired
+from joblock.values.imports import importing
 from joblock.values.log import logger
 
 if TYPE_CHECKING:
@@ -200,7 +201,8 @@ class Leader(BaseLeader["Lease"]):
         super().__init__(hub, request, on_elected, on_lost)
         if is_async(on_elected) or is_async(on_lost):
             raise TypeError("the callbacks of JobLocks.leader are plain functions")
-        from joblock.client.sync import Lock
+        with importing():
+            from joblock.client.sync import Lock
 
         self._client = client
         self._lock = Lock(hub, request._replace(on_lost="raise"), reentrant=False)
@@ -305,7 +307,8 @@ class AsyncLeader(BaseLeader["AsyncLease"]):
         super().__init__(hub, request, on_elected, on_lost)
         if any(each is not None and not is_async(each) for each in (on_elected, on_lost)):
             raise TypeError("the callbacks of AsyncJobLocks.leader are coroutine functions")
-        from joblock.client.aio import AsyncLock
+        with importing():
+            from joblock.client.aio import AsyncLock
 
         self._client = client
         self._lock = AsyncLock(hub, request._replace(on_lost="cancel"), reentrant=False)

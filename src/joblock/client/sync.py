@@ -20,6 +20,7 @@ from joblock.protocol.run import Ended, annotate, give_back, run_with_lock
 from joblock.protocol.steps import Flow, Pause, Work
 from joblock.store.ops import Busy
 from joblock.values.durations import Duration, Wait, to_ms
+from joblock.values.imports import importing
 from joblock.values.names import Keys, Several
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class Lease(BaseLease):
         under REPEATABLE READ or stricter). For connections of sqlite3, psycopg and SQLAlchemy.
         Raises LockLost; let it roll the transaction back.
         """
-        from joblock.borrowed import run
+        with importing():
+            from joblock.borrowed import run
 
         self._check_guarded(run(connection, self._guard_statement(), "lease.guard"))
 
@@ -441,7 +443,8 @@ class JobLocks(BaseClient):
         )
         if not several:
             return Lock(self._hub, request, reentrant)
-        from joblock.client.several import LockSeveral, requests_for
+        with importing():
+            from joblock.client.several import LockSeveral, requests_for
 
         requests = requests_for(self.prefix, request, cast("Keys", key))
         locks = tuple(Lock(self._hub, each, reentrant) for each in requests)
@@ -547,7 +550,8 @@ class JobLocks(BaseClient):
         ``max_duration`` bounds a hang. ``limit`` and ``weight`` let several runs in at a time.
         Options that contradict each other are refused here, with ValueError or TypeError.
         """
-        from joblock.client.jobs import Job, check_function, default_name
+        with importing():
+            from joblock.client.jobs import Job, check_function, default_name
 
         def decorate(function: Any) -> Any:
             check_function(function, coroutine=False)
@@ -591,7 +595,8 @@ class JobLocks(BaseClient):
         term has ended. What they raise is logged; of ``on_elected`` it ends the term, and the
         candidate stands again a little later.
         """
-        from joblock.client.leader import Leader
+        with importing():
+            from joblock.client.leader import Leader
 
         request = make_request(self.prefix, key, ttl=ttl, wait=True, on_lost="warn")
         return Leader(self, request, on_elected, on_lost, self._hub)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from joblock.values.errors import StoreMisconfigured
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from joblock.store.contract import Store
@@ -126,7 +127,8 @@ def open_store(given: Any = None) -> Store:
         return cast("Store", given)
     opener = _opener_of(given)
     if opener is not None:
-        return opener(given)
+        with importing():
+            return opener(given)
     if callable(given):
         made = given()
         if made is None:
@@ -218,9 +220,10 @@ def _from_environment() -> Store:
             "this runs in Kubernetes and no store is named, so each pod would lock for itself "
             "alone: set JOBLOCK_URL, or pass sqlite:///PATH if one pod is all there is"
         )
-    from joblock.stores.sqlite import SqliteStore
+    with importing():
+        from joblock.stores.sqlite import SqliteStore
 
-    return SqliteStore.default()
+        return SqliteStore.default()
 
 
 def _read(file: str) -> str:
@@ -251,7 +254,8 @@ def _from_url(url: str) -> Store:
     if "://" not in url and scheme != "memory":
         raise ValueError(f"the URL of a store begins with {scheme}://; got {safe_url(url)!r}")
     try:
-        return opener(url)
+        with importing():
+            return opener(url)
     except (TypeError, ValueError) as error:
         said = str(error)
         shown = masked(said, url)
@@ -270,15 +274,17 @@ def _url_of_path(text: str) -> str:
 
 
 def _entry_points() -> Any:
-    from importlib.metadata import entry_points
+    with importing():
+        from importlib.metadata import entry_points
 
-    return entry_points(group=GROUP)
+        return entry_points(group=GROUP)
 
 
 def _installed(scheme: str) -> Callable[[str], Any] | None:
     for entry in _entry_points():
         if entry.name == scheme:
-            return entry.load()
+            with importing():
+                return entry.load()
     return None
 
 

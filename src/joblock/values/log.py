@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from joblock.values.imports import importing
+
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
+
+_get: list[Callable[[str], logging.Logger]] = []
 
 
 def logger(name: str) -> logging.Logger:
     """The logger ``joblock.<name>``."""
-    import logging
-
-    return logging.getLogger(f"joblock.{name}")
+    if not _get:
+        with importing():
+            import logging
+        _get.append(logging.getLogger)
+    return _get[0](f"joblock.{name}")

@@ -16,6 +16,7 @@ from joblock.stores.postgres.connect import hiding
 from joblock.stores.postgres.faults import PATIENCE, Trouble
 from joblock.stores.registry import safe_url
 from joblock.values.errors import StoreMisconfigured
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,14 +44,16 @@ class AsyncpgPlace:
 
     def driver(self, statements: Statements, manner: Manner, schema: str) -> BesideDriver:
         """A blocking driver."""
-        from joblock.stores.postgres.beside import BesideDriver
+        with importing():
+            from joblock.stores.postgres.beside import BesideDriver
 
         return BesideDriver(lambda: self.async_driver(statements, manner, schema))
 
     def async_driver(self, statements: Statements, manner: Manner, schema: str) -> AsyncDriver:
         """A driver for the running event loop."""
-        from joblock.stores.postgres.aio import AsyncDriver
-        from joblock.stores.postgres.aio_asyncpg import AsyncpgLine
+        with importing():
+            from joblock.stores.postgres.aio import AsyncDriver
+            from joblock.stores.postgres.aio_asyncpg import AsyncpgLine
 
         async def open_line(loop: Any, back: Any) -> AsyncpgLine:
             prepared = manner.prepared
@@ -60,7 +63,8 @@ class AsyncpgPlace:
 
     def ear(self, channel: str, hearing: Hearing, where: Callable[[], str] | None) -> AsyncpgEar:
         """An ear for that channel."""
-        from joblock.stores.postgres.aio_asyncpg import AsyncpgEar
+        with importing():
+            from joblock.stores.postgres.aio_asyncpg import AsyncpgEar
 
         return AsyncpgEar(lambda: self._opened(prepared=False), channel, hearing, where)
 

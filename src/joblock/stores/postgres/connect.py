@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from joblock.stores.postgres.faults import PATIENCE, Trouble
 from joblock.stores.registry import masked, safe_url
 from joblock.values.errors import StoreMisconfigured
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from joblock.stores.postgres.aio import AsyncDriver
@@ -44,14 +45,16 @@ class Place(NamedTuple):
 
     def driver(self, statements: Statements, manner: Manner, schema: str) -> SyncDriver:
         """A blocking driver."""
-        from joblock.stores.postgres.sync import SyncDriver
+        with importing():
+            from joblock.stores.postgres.sync import SyncDriver
 
         return SyncDriver(self.connect, statements, manner, schema)
 
     def async_driver(self, statements: Statements, manner: Manner, schema: str) -> AsyncDriver:
         """A driver for the running event loop."""
-        from joblock.stores.postgres.aio import AsyncDriver
-        from joblock.stores.postgres.aio_psycopg import PsycopgLine
+        with importing():
+            from joblock.stores.postgres.aio import AsyncDriver
+            from joblock.stores.postgres.aio_psycopg import PsycopgLine
 
         async def open_line(loop: Any, back: Any) -> PsycopgLine:
             return PsycopgLine(await self.connect_async(), loop, back)
@@ -60,7 +63,8 @@ class Place(NamedTuple):
 
     def ear(self, channel: str, hearing: Hearing, where: Callable[[], str] | None) -> Ear:
         """An ear for that channel."""
-        from joblock.stores.postgres.listen import Ear
+        with importing():
+            from joblock.stores.postgres.listen import Ear
 
         return Ear(self.connect, channel, hearing, where)
 

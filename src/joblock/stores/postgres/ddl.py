@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from joblock.values.imports import importing
+
 DEFAULT_SCHEMA = "public"
 _LONGEST = 63
 FORMAT = 1
@@ -22,8 +24,10 @@ def ddl(schema: str = DEFAULT_SCHEMA) -> str:
 
     Running it again does no harm. The store does the same by itself at its first use, if it may.
     """
-    here = files("joblock.stores.postgres")
-    text = "\n".join(
-        here.joinpath(name).read_text(encoding="utf-8") for name in ("schema.sql", "functions.sql")
-    )
+    with importing():  # as files does, in some versions
+        here = files("joblock.stores.postgres")
+        text = "\n".join(
+            here.joinpath(name).read_text(encoding="utf-8")
+            for name in ("schema.sql", "functions.sql")
+        )
     return text.replace("{schema}", quoted(schema))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from joblock.stores.redis.wire import ServerError, pack
 from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     import ssl
@@ -104,7 +105,8 @@ def refusal(shown: str, error: ServerError, command: str = "") -> StoreError:
 
 def tls_context(login: Login) -> ssl.SSLContext:
     """The TLS settings of a login, with the defaults of redis-py."""
-    import ssl
+    with importing():
+        import ssl
 
     options = dict(login.tls or ())
     context = ssl.create_default_context(

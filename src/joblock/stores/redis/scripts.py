@@ -15,6 +15,7 @@ from joblock.store.contract import ELSEWHERE
 from joblock.store.machine import PARKED_LIMIT
 from joblock.store.ops import CLAIM_MS, LINGER_MS, PRESENCE_MS
 from joblock.stores.redis.wire import pack_bulk
+from joblock.values.imports import importing
 
 SPACE = "joblock:"
 CHANNEL = SPACE + "to:"
@@ -81,7 +82,8 @@ def script(name: str) -> Script:
 
 def script_text(name: str) -> str:
     """A script, and what it includes, as one text."""
-    text = (files("joblock.stores.redis") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    with importing():  # as files does, in some versions
+        text = (files("joblock.stores.redis") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
     return re.sub(r"(?m)^--include (\w+)$", lambda found: script_text(found[1]), text)
 
 

@@ -12,6 +12,7 @@ from joblock.stores.redis.listen import RedisSubscription
 from joblock.stores.redis.shards import ClusterSubscription, Ears
 from joblock.stores.redis.sync import SyncDriver
 from joblock.stores.redis.target import Target, from_client, from_url
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from joblock.store.ops import Notice
@@ -52,7 +53,8 @@ class RedisStore:
 
     def async_driver(self) -> Any:
         """A driver for the running event loop."""
-        from joblock.stores.redis.aio import AsyncDriver
+        with importing():
+            from joblock.stores.redis.aio import AsyncDriver
 
         return AsyncDriver(self._target, self._ears, self._hand)
 
@@ -70,7 +72,8 @@ class RedisStore:
 
     def publish(self, notices: Sequence[Notice]) -> None:
         """See `joblock.store.contract.Notifier`."""
-        from joblock.stores.redis.publish import publish
+        with importing():
+            from joblock.stores.redis.publish import publish
 
         driver = self.driver()
         driver.run(publish(notices, driver.route, self.url))

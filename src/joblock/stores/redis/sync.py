@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - socket imports it late, see values.imports
 import socket
 import struct
 import threading

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from joblock.store.ops import PRESENCE_MS
 from joblock.values.clock import SYSTEM_CLOCK, Clock
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     import sqlite3
@@ -94,7 +95,7 @@ def boot_id(clock: Clock) -> str:
 @cache
 def _system_boot_id() -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as line:  # noqa: PTH123
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as line:  # noqa: PTH123
             text = line.read()
     except (OSError, UnicodeDecodeError):
         text = _sysctl("kern.bootsessionuuid") if sys.platform == "darwin" else ""
@@ -102,7 +103,8 @@ def _system_boot_id() -> str:
 
 
 def _sysctl(name: str) -> str:
-    import subprocess
+    with importing():
+        import subprocess
 
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command

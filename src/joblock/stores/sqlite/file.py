@@ -38,6 +38,7 @@ from joblock.stores.sqlite.trouble import (
 from joblock.values.clock import Clock
 from joblock.values.errors import StoreError, StoreMisconfigured
 from joblock.values.identity import on_fork
+from joblock.values.imports import around_forks
 from joblock.values.log import logger
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ class LeaseFile:
         if con is None:
             with _opening:
                 con = self._open()
-            self.cursor = con.cursor()
-            self._con = con
+                self.cursor = con.cursor()
+                self._con = con
         self.look_at = self.now().ms + LOOK_EVERY
         return con
 
@@ -431,17 +432,29 @@ _every: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
 _abandoned: list[sqlite3.Connection] = []
 _forking = threading.Lock()  # one fork at a time
 _paused: list[LeaseFile] = []
+_kept_closed = [False]
 
 
 def _before_fork() -> None:
     """Close every connection, and keep other threads from opening one until the fork is over."""
     _forking.acquire()
     for file in tuple(_every):
-        file.pause()
-        _paused.append(file)
+        _pause(file)
+    # Others may have begun with a file since: it is not opened, or else it is open by now.
+    _kept_closed[0] = _opening.acquire(timeout=FORK_PATIENCE)
+    for file in tuple(_every):
+        if file.is_open and file not in _paused:
+            _pause(file)
+
+
+def _pause(file: LeaseFile) -> None:
+    file.pause()
+    _paused.append(file)
 
 
 def _after_fork_in_parent() -> None:
+    if _kept_closed[0]:
+        _opening.release()
     for file in _paused:
         file.resume()
     _paused.clear()
@@ -465,6 +478,6 @@ def _at_exit() -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(con))
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+around_forks(_before_fork, _after_fork_in_parent)
 on_fork(_after_fork_in_child)
 atexit.register(_at_exit)

@@ -16,6 +16,7 @@ from joblock.stores.sqlite.file import LeaseFile
 from joblock.values.clock import SYSTEM_CLOCK, Clock
 from joblock.values.errors import StoreMisconfigured
 from joblock.values.identity import on_fork
+from joblock.values.imports import importing
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +115,8 @@ class SqliteStore:
 
     def guard(self, key: str, holder: str, token: int) -> Statement:
         """See `joblock.store.contract.Guarding`."""
-        from joblock.borrowed import Statement  # pathlib: see place
+        with importing():
+            from joblock.borrowed import Statement  # pathlib: see place
 
         if not self.file.is_open:
             self.driver().call(Holders(key))  # the store's clock is in the file
@@ -176,7 +178,8 @@ class SqliteStore:
         """What notices go through, made at the first use."""
         with self._lock:
             if self._sockets is None:
-                from joblock.stores.sqlite.sockets import Sockets
+                with importing():
+                    from joblock.stores.sqlite.sockets import Sockets
 
                 self._sockets = Sockets(self.file.path)
             return self._sockets
@@ -185,7 +188,8 @@ class SqliteStore:
         """The threads to wait in for tasks."""
         with self._lock:
             if self._executor is None:
-                from concurrent.futures import ThreadPoolExecutor
+                with importing():
+                    from concurrent.futures import ThreadPoolExecutor
 
                 self._executor = ThreadPoolExecutor(THREADS, "joblock-sqlite")
             return self._executor
