@@ -45,7 +45,7 @@ def _before_fork() -> None:
     me = threading.get_ident()
     theirs = _lock_of_logging()
     had = theirs is not None and theirs._is_owned()  # noqa: SLF001
-    if had:
+    if theirs is not None and had:
         theirs.release()
     if _lock.acquire(timeout=PATIENCE):
         _locked.add(me)

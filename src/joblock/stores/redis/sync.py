@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401 - socket imports it late, see values.imports
+# socket imports it at the first connection, which a fork does not wait for.
+import encodings.idna  # noqa: F401 # pyright: ignore[reportUnusedImport]
 import socket
 import struct
 import threading
