@@ -472,7 +472,7 @@ class AsyncJobLocks(BaseClient):
             holder=holder,
             renew=renew,
             max_duration=max_duration,
-            on_lost=on_lost or ("cancel" if renew else "warn"),
+            on_lost=("cancel" if renew else "warn") if on_lost is None else on_lost,
         )
         one_of(on_store_error, ("raise", "skip"), "on_store_error")
         if occurrence is not None or occurrence_ttl is not None:

@@ -19,6 +19,7 @@ from joblock.client.keeper import POLL_FIRST, Keeper
 from joblock.client.seat import ClientSeat, Waker
 from joblock.protocol import tell
 from joblock.protocol.hold import Hold
+from joblock.protocol.request import refuse_more
 from joblock.store.contract import digest
 from joblock.store.ops import CHECK_MS, Busy, Granted, Leave, Notice, Queueing, Release
 from joblock.values.identity import describe_worker, new_client, new_holder, on_fork
@@ -40,6 +41,9 @@ _every: weakref.WeakSet[Hub] = weakref.WeakSet()
 
 class Hub:
     """The shared heart of one client."""
+
+    closed = False
+    """Whether a store was open before, to which something may have been sent."""
 
     def __init__(
         self,
@@ -155,6 +159,8 @@ class Hub:
             count = self.nested.get((request.key, holder), 0)
             if count < 0:
                 return ""
+            if count and not all(hold.covers(request) for hold in self._of(request.key, holder)):
+                refuse_more(request)
             self.nested[request.key, holder] = count + 1
         return holder
 
@@ -174,7 +180,7 @@ class Hub:
 
     def abandon(self, request: Request, holder: str) -> None:
         """Undo an acquisition that ended nobody knows how, unless others share its holder."""
-        if self._store is None:
+        if self._store is None and not self.closed:
             # The store could not even be opened, so nothing was sent.
             self.refused(request, holder)
         elif not request.holder:
@@ -219,13 +225,12 @@ class Hub:
         self.keeper.expect(min(hold.deadline, hold.due))
 
     def would_wait_for_itself(self, request: Request, busy: Busy) -> bool:
-        """Whether the calling thread or task holds, exclusively, what it is about to wait for."""
+        """Whether the calling thread or task holds some of what it is to wait for, all of it."""
         hold = self.owned_by(self.waker.owner(), request.key)
         return (
             hold is not None
-            and hold.holder == busy.holder
-            and hold.exclusive
             and request.exclusive
+            and (hold.holder == busy.holder or not hold.exclusive)
             and hold.held
         )
 
@@ -246,6 +251,9 @@ class Hub:
     def kept(self) -> list[Hold]:
         """The holds that are kept."""
         return [hold for found in list(self.holds.values()) if (hold := found()) is not None]
+
+    def _of(self, key: str, holder: str) -> list[Hold]:
+        return [hold for hold in self.kept() if hold.key == key and hold.holder == holder]
 
     def retire(self, hold: Hold) -> bool:
         """Stop keeping a hold; True for the one caller that ends it."""
@@ -448,6 +456,7 @@ class Hub:
                 self._send_quietly(Leave(key, holder))
         self.stop_listening()
         with self.lock:
+            self.closed = self.closed or self._store is not None
             store, self._store, self.call = self._store, None, self._open_and_call
         if store is not None:
             store.close()

@@ -365,7 +365,7 @@ class JobLocks(BaseClient):
             holder=holder,
             renew=renew,
             max_duration=max_duration,
-            on_lost=_for_threads(on_lost or ("raise" if renew else "warn")),
+            on_lost=_for_threads(("raise" if renew else "warn") if on_lost is None else on_lost),
         )
         one_of(on_store_error, ("raise", "skip"), "on_store_error")
         if occurrence is not None or occurrence_ttl is not None:
