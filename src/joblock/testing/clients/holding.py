@@ -206,6 +206,7 @@ class Holding(ClientScenarios):
         assert not lease.held
         with pytest.raises(LockLost):
             a.enter(lease)
+        assert a.do(lease.release) is False
         stage.until_free()
 
     def test_after_a_pause_longer_than_the_ttl_the_first_thing_to_see_is_the_loss(
