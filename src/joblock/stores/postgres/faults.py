@@ -113,16 +113,22 @@ class Recovery:
             manner.prepared = manner.prepared and code not in PREPARED
             self.create = code in _MISSING
             return 0.0
+        if code in PREPARED and clock() < self._end:
+            # Any number of connections may have been made before it was learned what to prepare.
+            return self._next_pause()
         if trouble.gone:
             return self._after_loss(trouble)
         if code in _PASSING:
             if clock() < self._end:
-                self._pause = min(0.1, self._pause * 2)
-                return self._pause * random.random()
+                return self._next_pause()
             raise StoreUnavailable(
                 f"{manner.place} keeps refusing the request, for {PATIENCE:g} s now: {trouble}"
             ) from trouble
         raise refusal(manner, trouble) from trouble
+
+    def _next_pause(self) -> float:
+        self._pause = min(0.1, self._pause * 2)
+        return self._pause * random.random()
 
     def _after_loss(self, trouble: Trouble) -> float:
         # A connection that was idle may have been dead for long: the next one is a new one.
