@@ -797,6 +797,8 @@ begin
     t := {schema}.joblock_1_now() / 1000;
 
     -- All exclusive leases at once. Nothing else fits beside one, so its row says it all.
+    -- Those locked are a subquery, which is hashed: from the sixth call on the plan is one for any
+    -- array, and `= any` would search through all of it for each key.
     with renewal as (
         select * from unnest(keys, holders, tokens, ttls)
             with ordinality as n (key, holder, token, ttl, place)
@@ -807,7 +809,7 @@ begin
         where j.key = n.key and j.holder = n.holder and j.claimant = '' and j.ended_at = 0
             and (n.token = 0 or j.token = n.token)
             and (j.expires_at > t or j.opens_at <= t)
-            and (patient or j.key = any (locked))
+            and (patient or j.key in (select l from unnest(locked) l))
         returning n.place, j.waited and {schema}.joblock_1_waits(j) as waits
     )
     select coalesce(string_agg(
@@ -818,14 +820,15 @@ begin
     -- The rest one by one: permits, several holders of one lease, what is not the holder's.
     if position('0' in reply) > 0 then
         for u in
-            select * from unnest(keys, holders, tokens, ttls)
+            select n.*, n.key in (select l from unnest(locked) l) as ours
+            from unnest(keys, holders, tokens, ttls)
                 with ordinality as n (key, holder, token, ttl, place)
             where substr(reply, 2 * n.place::integer - 1, 1) = '0'
         loop
             select * into r from {schema}.job_locks j where j.key = u.key;
             if not found then
                 continue;
-            elsif not patient and not r.key = any (coalesce(locked, '{}')) then
+            elsif not (patient or u.ours) then
                 reply := overlay(reply placing 'L' from 2 * u.place::integer - 1);
                 continue;
             end if;
