@@ -49,6 +49,10 @@ FORGETFUL = ("--save", "", "--appendonly", "no")
 LASTING = ("--save", "", "--appendonly", "yes", "--appendfsync", "always")
 
 
+class CutOff(Exception):
+    """A server closed the connection instead of answering."""
+
+
 class Server:
     """A server process, and a plain connection to it for looking behind the store's back."""
 
@@ -111,7 +115,8 @@ class Server:
             parser, replies = Parser(), []
             while not replies:
                 data = sock.recv(1_000_000)
-                assert data, "the server closed the connection"
+                if not data:
+                    raise CutOff(f"the server on port {self.port} closed the connection")
                 replies = parser.feed(data)
         if isinstance(replies[0], ServerError):
             raise replies[0]
@@ -133,7 +138,7 @@ class Server:
         assert self.process.poll() is None, f"{self.program} has ended: {self.process.args}"
         try:
             return self.ask("PING") == b"PONG"
-        except (OSError, AssertionError, ServerError):
+        except (OSError, CutOff, ServerError):
             return False
 
 
