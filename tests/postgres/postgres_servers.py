@@ -81,6 +81,8 @@ class Process:
 class Server(Process):
     """PostgreSQL. Without fsync unless said: nothing here survives a power cut anyway."""
 
+    host = "127.0.0.1"
+
     def __init__(self, *, fsync: bool = False, **settings: str) -> None:
         super().__init__()
         self.settings = {"fsync": "on" if fsync else "off", "max_connections": "200", **settings}
@@ -96,12 +98,12 @@ class Server(Process):
         return self.url_of("postgres")
 
     def url_of(self, role: str, database: str = "postgres") -> str:
-        return f"postgresql://{role}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{role}@{self.host}:{self.port}/{database}"
 
     def start(self, *, wait: bool = True) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
         self.process = self.spawn(
-            binary("postgres"), "-D", str(self.folder / "data"), "-h", "127.0.0.1",
+            binary("postgres"), "-D", str(self.folder / "data"), "-h", self.host,
             "-p", str(self.port), "-k", "", *options,
         )  # fmt: skip
         if wait:

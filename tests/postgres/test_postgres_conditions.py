@@ -11,11 +11,12 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from random import Random
 from urllib.parse import quote
 
+import asyncpg
 import psycopg
 import psycopg.sql
 import pytest
@@ -423,6 +424,44 @@ def test_a_server_that_does_not_answer_is_unavailable_in_bounded_time(own_pg, ke
         finally:
             os.kill(backend, signal.SIGCONT)
         assert driver.call(Leave(key, "A")) is not None
+
+
+@pytest.mark.parametrize("through", ["psycopg", "asyncpg", "sqlalchemy"])
+async def test_tasks_too_are_told_in_bounded_time_of_a_server_that_does_not_answer(
+    own_pg, key, through
+):
+    async with opened_in_loop(through, own_pg.url) as locks:
+        assert await locks.model.acquire(key, 60, "A")
+        backends = own_pg.run("select pid from pg_stat_activity where application_name = 'joblock'")
+        for (backend,) in backends:
+            os.kill(backend, signal.SIGSTOP)
+        try:
+            begin = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="no answer within"):
+                await locks.model.acquire(key, 60, "A")
+            assert time.monotonic() - begin < 9
+        finally:
+            for (backend,) in backends:
+                os.kill(backend, signal.SIGCONT)
+        assert await locks.model.acquire(key, 60, "A")
+
+
+@asynccontextmanager
+async def opened_in_loop(through, url):
+    """A client by the one or the other way there is to PostgreSQL from a loop."""
+    if through == "psycopg":
+        async with AsyncJobLocks(url) as locks:
+            yield locks
+    elif through == "asyncpg":
+        name = {"application_name": "joblock"}
+        pool = asyncpg.create_pool(url, min_size=1, server_settings=name)
+        async with pool, AsyncJobLocks(pool) as locks:
+            yield locks
+    else:
+        engine = create_async_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+        async with AsyncJobLocks(engine) as locks:
+            yield locks
+        await engine.dispose()
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])

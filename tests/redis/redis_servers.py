@@ -56,6 +56,10 @@ class CutOff(Exception):
 class Server:
     """A server process, and a plain connection to it for looking behind the store's back."""
 
+    host = listens_at = "127.0.0.1"
+    before: tuple[str, ...] = ()
+    """What its command line is put behind, to run it elsewhere or otherwise."""
+
     def __init__(
         self,
         program: str,
@@ -73,15 +77,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.host}:{self.port}/0"
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             [
+                *self.before,
                 self.program,
                 *self.options,
-                *("--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)),
+                *("--bind", self.listens_at, "--port", str(self.port), "--dir", str(self.folder)),
                 *(*self.memory, "--enable-debug-command", "yes"),
             ],
             stdout=subprocess.DEVNULL,
@@ -110,7 +115,7 @@ class Server:
 
     def ask(self, *command: Any) -> Any:
         """One command on a connection of its own."""
-        with socket.create_connection(("127.0.0.1", self.port), 5) as sock:
+        with socket.create_connection((self.host, self.port), 5) as sock:
             sock.sendall(pack(*command))
             parser, replies = Parser(), []
             while not replies:

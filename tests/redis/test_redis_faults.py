@@ -142,6 +142,22 @@ def test_a_server_that_hangs_is_an_error_in_bounded_time(own_server, locks):
     assert locks.model.acquire("k", 60, "h")
 
 
+async def test_a_server_that_hangs_is_an_error_in_bounded_time_for_all_tasks(own_server):
+    """They share the connection on which nothing comes."""
+    async with AsyncJobLocks(own_server.url) as locks:
+        assert await locks.model.acquire("k", 60, "h")
+        own_server.signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        asked = [locks.model.acquire("k", 60, "h"), locks.acquire("one"), locks.model.count()]
+        errors = await asyncio.gather(*asked, return_exceptions=True)
+        assert time.monotonic() - begin < 6
+        for error in errors:
+            assert isinstance(error, StoreUnavailable)
+            assert "no answer within" in str(error)
+        own_server.signal(signal.SIGCONT)
+        assert await locks.model.acquire("k", 60, "h")
+
+
 def test_a_server_that_is_gone_is_an_error_that_says_where(own_server, locks):
     assert locks.model.acquire("k", 60, "h")
     own_server.stop()

@@ -37,6 +37,13 @@ class ServerFault(NamedTuple):
     forgets: bool = False
 
 
+WorkerFault = Callable[[int], Callable[[], None]]
+"""A fault between the store and one worker, told by its number: does it, returns what undoes it.
+
+It lasts longer than any ttl, as a pause does.
+"""
+
+
 class Blow(NamedTuple):
     """One fault: when, which, to which worker, for how many seconds or how strong."""
 
@@ -70,7 +77,7 @@ def schedule(
 
 
 def _duration(rng: random.Random, kind: str) -> float:
-    if kind == "pause":
+    if kind == "pause" or kind not in FAULTS:
         return LONGEST_TTL * rng.uniform(1.1, 1.6)
     if kind in {"cut", "reply"}:
         return 0.1

@@ -24,7 +24,7 @@ from joblock.verify.checker import check
 from joblock.verify.crew import Crew, Member, Task, pause
 from joblock.verify.history import Checking, History, Recorder, now, read_history
 from joblock.verify.lives import Bounds
-from joblock.verify.nemesis import FAULTS, NETWORK, Blow, ServerFault, schedule
+from joblock.verify.nemesis import FAULTS, NETWORK, Blow, ServerFault, WorkerFault, schedule
 from joblock.verify.operations import KEYS
 from joblock.verify.proxy import Door, Proxy, address_of, through
 from joblock.verify.recording import RecordingStore
@@ -41,7 +41,8 @@ class Plan(NamedTuple):
     """What is to be done.
 
     ``faults`` are names of `joblock.verify.nemesis.FAULTS`, ``server_faults`` those of a server
-    that whoever plans this has in hand. ``history``: keep it there.
+    that whoever plans this has in hand, ``worker_faults`` those of a network that is. ``urls``: a
+    way to the store for each worker. ``history``: keep it there.
     """
 
     url: str
@@ -50,6 +51,8 @@ class Plan(NamedTuple):
     seed: int = 0
     faults: tuple[str, ...] = tuple(FAULTS)
     server_faults: Mapping[str, ServerFault] = {}
+    worker_faults: Mapping[str, WorkerFault] = {}
+    urls: tuple[str, ...] = ()
     lanes: int = 4
     history: str | None = None
     bounds: Bounds = Bounds()
@@ -115,11 +118,12 @@ def _torment(
     if proxy is not None:
         stack.callback(proxy.close)
         doors = proxy.doors
-    urls = [through(plan.url, door.port) for door in doors] or [plan.url] * plan.workers
+    urls = [through(plan.url, door.port) for door in doors]
+    urls = urls or list(plan.urls) or [plan.url] * plan.workers
     task = Task(urls, prefix, plan.seed, plan.lanes, path, counters)
     crew = Crew(task, plan.workers, recorder)
     stack.callback(crew.close)
-    kinds = [kind for kind in plan.faults if kind not in left_out]
+    kinds = [kind for kind in (*plan.faults, *plan.worker_faults) if kind not in left_out]
     blows = schedule(plan.seed, plan.seconds, plan.workers, kinds, list(plan.server_faults))
     nemesis = _Nemesis(plan, crew, proxy, recorder)
     begun = now()
@@ -136,7 +140,7 @@ def _proxy_for(plan: Plan) -> tuple[Proxy | None, dict[str, str]]:
     address = address_of(plan.url)
     if not wanted:
         return None, {}
-    if address is None:
+    if address is None or plan.urls:
         why = "needs a plain TCP connection to one server, which a proxy can stand in for"
         return None, dict.fromkeys(wanted, why)
     return Proxy(*address, plan.workers), {}
@@ -189,6 +193,9 @@ class _Nemesis:
 
     def _begin(self, blow: Blow, member: Member) -> Callable[[], None]:
         """Do it; what undoes it."""
+        fault = self._plan.worker_faults.get(blow.kind)
+        if fault is not None:
+            return fault(blow.worker)
         if blow.kind == "pause":
             member.signal(signal.SIGSTOP)
             return partial(member.signal, signal.SIGCONT)

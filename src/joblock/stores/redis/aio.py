@@ -19,6 +19,7 @@ from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, ro
 from joblock.stores.redis.sync import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from joblock.stores.redis.target import Login, Place, Target
 from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
+from joblock.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from joblock.stores.redis.handing import Hand
@@ -194,6 +195,8 @@ class AsyncDriver:
                     return read(op, reply)
             except Disconnected:
                 resent = True
+            except TimedOut as error:
+                raise StoreUnavailable(f"{self._target.shown}: {error}") from error
         return await self._run(perform(op, self._route, self._target, resent=resent))
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
