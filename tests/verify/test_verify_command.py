@@ -16,8 +16,11 @@ import pexpect
 import pytest
 
 import joblock
+from joblock import JobLocks
 from joblock.verify.history import History
+from joblock.verify.operations import KEYS
 from joblock.verify.report import Report, Updates
+from joblock.verify.sweep import sweep
 
 PATIENCE = 90.0
 SOURCE = str(Path(joblock.__file__).parents[1])
@@ -230,3 +233,14 @@ def test_a_terminal_sees_how_far_it_is(command):
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 0
+
+
+def test_what_the_workers_left_is_swept_without_a_word(tmp_path, caplog):
+    url = f"sqlite:///{tmp_path}/leases.db"
+    with JobLocks(url, prefix="p:") as locks:
+        assert locks.model.acquire(KEYS[0], 60, "a worker that was killed")
+        sweep(url, "p:", [])
+        assert locks.model.peek(KEYS[0]) is None
+    with closing(sqlite3.connect(tmp_path / "leases.db")) as data:
+        assert data.execute("SELECT count(*) FROM job_locks").fetchone() == (0,)
+    assert caplog.records == []
