@@ -90,7 +90,8 @@ class Fault(NamedTuple):
     """What the nemesis did, to a worker or (no worker named) to the store, and for how long.
 
     ``voids``: leases and queues that were there may be gone. ``forgets``: a release that was
-    answered shortly before may be undone.
+    answered shortly before may be undone. ``delays``: what was there may lapse so many seconds
+    later.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class Fault(NamedTuple):
     end: float
     voids: bool = False
     forgets: bool = False
+    delays: float = 0.0
 
 
 class Crash(NamedTuple):
@@ -241,6 +243,7 @@ class _Reading:
                     event["end"],
                     event.get("voids", False),
                     event.get("forgets", False),
+                    event.get("delays", 0.0),
                 )
             )
         elif kind == "crash":

@@ -336,7 +336,8 @@ def _surely_ended(life: Life, history: History, crashes: list[Fault], bounds: Bo
     part = 1 + bounds.drift
 
     def latest(act: Act, seconds: float) -> float:
-        return done_by(act, history, bounds) + seconds * part + 0.01
+        end = done_by(act, history, bounds) + seconds * part + 0.01
+        return _delayed(act, end, history.faults)
 
     end = max(latest(act, ttl) for act, ttl in _extensions(life) if act.result is not False)
     closed = max((latest(act, act.op.at_least / 1000) for act in life.grants), default=0.0)
@@ -349,6 +350,14 @@ def _surely_ended(life: Life, history: History, crashes: list[Fault], bounds: Bo
         if isinstance(act.op, Release) and act.op.grace and act.result is not False:
             closed = max(closed, latest(act, act.op.grace / 1000))
     return max(end, closed)
+
+
+def _delayed(act: Act, end: float, faults: list[Fault]) -> float:
+    """When what it gave lapses at the latest, if faults since then have put that off."""
+    for fault in faults:
+        if fault.delays and act.invoked < fault.end and fault.begin < end:
+            end += fault.delays
+    return end
 
 
 def done_by(act: Act, history: History, bounds: Bounds) -> float:

@@ -29,12 +29,13 @@ QUIET = 3.0
 class ServerFault(NamedTuple):
     """A fault of the store's server: ``strike`` does it, and returns when it is over.
 
-    ``voids`` and ``forgets`` are as in `joblock.verify.history.Fault`.
+    ``voids``, ``forgets`` and ``delays`` are as in `joblock.verify.history.Fault`.
     """
 
     strike: Callable[[], None]
     voids: bool = False
     forgets: bool = False
+    delays: float = 0.0
 
 
 WorkerFault = Callable[[int], Callable[[], None]]

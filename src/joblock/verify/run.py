@@ -176,7 +176,7 @@ class _Nemesis:
         begin = now()
         if fault is not None:
             fault.strike()
-            self._note(blow.kind, "", begin, voids=fault.voids, forgets=fault.forgets)
+            self._note(blow.kind, "", begin, fault)
             return
         member = self._crew.members[blow.worker]
         name = member.name
@@ -222,12 +222,10 @@ class _Nemesis:
             door.swallows = True
         return partial(_open, door)
 
-    def _note(
-        self, kind: str, on: str, begin: float, *, voids: bool = False, forgets: bool = False
-    ) -> None:
-        self._recorder.put(
-            "fault", begin, kind=kind, on=on, end=now(), voids=voids, forgets=forgets
-        )
+    def _note(self, kind: str, on: str, begin: float, did: ServerFault | None = None) -> None:
+        facts = {} if did is None else did._asdict()
+        facts.pop("strike", None)
+        self._recorder.put("fault", begin, kind=kind, on=on, end=now(), **facts)
 
 
 def _open(door: Door) -> None:
