@@ -16,7 +16,7 @@ try: .venv/.with-cli ## see joblock work, on the embedded store
 
 .PHONY: check
 check: setup ## run the tests (ARGS="-k sqlite" hands arguments to pytest)
-	.venv/bin/python -m pytest -n $(WORKERS) --dist loadscope --basetemp=$$(mktemp -d /tmp/jXXXXXX) $(ARGS)
+	@scripts/check.sh $(WORKERS) $(ARGS)
 
 .PHONY: lint
 lint: .venv/.with-dev ## style, types and the floors of the package

@@ -22,10 +22,10 @@ def _backend(url: str):
     from sqlalchemy import create_engine, text
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg2://"))
-    backend = PostgresBackend(engine)
     # It makes its tables at the first use: one after the other, when many begin at once.
     with engine.begin() as connection:
         connection.execute(text("select pg_advisory_xact_lock(1)"))
+        backend = PostgresBackend(engine)
         with Lock(uuid.uuid4().hex, backend=backend, ttl=TTL, timeout=PATIENCE):
             pass
     return backend

@@ -9,7 +9,7 @@ from benchmarks.result import Goal, Result, at_most, cycle_table
 from benchmarks.subjects import Bench
 
 THREADS = ("psycopg_prepared", "sqlalchemy_core", "joblock_client", "joblock_engine")
-TASKS = ("asyncpg_prepared", *THREADS)
+TASKS = ("asyncpg_prepared", *THREADS, "joblock_asyncpg")
 PEERS = (
     *("advisory_lock", "pals_lock", "tooz_postgres", "mithril_postgres"),
     *("postgres_mutex_lock", "dislock_lease"),
@@ -41,6 +41,7 @@ def run(bench: Bench) -> Result:
 
 def _goals(manner: str, limit: float, threads: Compared, tasks: Compared) -> list[Goal]:
     ours, engine, core = "joblock", "joblock, SQLAlchemy engine", "SQLAlchemy Core"
+    pool = "joblock, asyncpg pool"
     return [
         at_most(
             f"PostgreSQL {manner}, a cycle, threads",
@@ -53,6 +54,13 @@ def _goals(manner: str, limit: float, threads: Compared, tasks: Compared) -> lis
             f"PostgreSQL {manner}, a cycle, tasks",
             f"at most {limit} times prepared asyncpg",
             tasks.ratio(ours, "asyncpg, prepared"),
+            limit,
+            " times",
+        ),
+        at_most(
+            f"PostgreSQL {manner}, a cycle, tasks over an asyncpg pool",
+            f"at most {limit} times prepared asyncpg",
+            tasks.ratio(pool, "asyncpg, prepared"),
             limit,
             " times",
         ),

@@ -212,6 +212,9 @@ class Hub:
         dropped = partial(self._dropped, mine, request, holder, hold.token)
         self.holds[mine] = weakref.ref(hold, dropped)
         self.keeper.expect(min(hold.deadline, hold.due))
+        if request.holder:
+            # To the store they were one waiter, which is queued no more: nobody else wakes them.
+            self._wake(request.key, holder)
         if granted.replaced:
             logger("lease").warning(
                 "%r took over %r, whose lease by %r had lapsed", holder, hold.key, granted.replaced
@@ -314,9 +317,12 @@ class Hub:
         if after or not holder:
             self.keeper.check_in(key, (after + 1) / 1000 if after else 0.0)
         else:
-            for found in self.seats.get((key, holder), ()):
-                if (seat := found()) is not None:
-                    seat.wake()
+            self._wake(key, holder)
+
+    def _wake(self, key: str, holder: str) -> None:
+        for found in self.seats.get((key, holder), ()):
+            if (seat := found()) is not None:
+                seat.wake()
 
     def waiting_for(self) -> dict[str, list[ClientSeat]]:
         """The seats by key."""

@@ -430,6 +430,22 @@ class Running(ClientScenarios):
         b.do(second.release)
         assert stage.holders() == []
 
+    def test_a_wait_of_a_holder_ends_with_another_grant_to_it_though_no_notice_came(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        c = stage.actor("C")
+        blocking = c.do(others.acquire, stage.key, stage.ttl)
+        one = a.start(locks.acquire, stage.key, stage.ttl, wait=True, holder="h")
+        stage.until_queued(1)
+        stage.faults(locks).drop_notices()
+        c.do(blocking.release)
+        second = b.do(locks.acquire, stage.key, stage.ttl, holder="h")
+        first = one.result(PATIENCE)
+        assert first.token == second.token
+        a.do(first.release)
+        b.do(second.release)
+        assert stage.holders() == []
+
     def test_a_wait_of_a_holder_goes_on_when_another_of_the_same_holder_gives_up(
         self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
     ) -> None:
