@@ -16,6 +16,14 @@ import psycopg
 
 READY = 30.0
 
+SILENT = 10
+"""Seconds that a server waits for a caller to say who it is. One that is shutting down waits for
+such callers too, and kills its other processes only after five seconds.
+"""
+
+GONE = 90.0
+"""Seconds in which a server must have ended that was told to, on however busy a machine."""
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -68,10 +76,18 @@ class Process:
                 time.sleep(0.02)
 
     def end(self, how: int) -> None:
-        if self.process is not None:
-            self.process.send_signal(how)
-            self.process.wait(READY)
-            self.process = None
+        """With all its processes: it ends as the last of them."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(GONE)
+        except subprocess.TimeoutExpired:
+            process.kill()  # or it would outlive the tests
+            process.wait()
+            log = (self.folder / "log").read_text(errors="replace")
+            raise AssertionError(f"the server did not end:\n{log}") from None
 
     def remove(self) -> None:
         self.end(signal.SIGINT)
@@ -85,7 +101,12 @@ class Server(Process):
 
     def __init__(self, *, fsync: bool = False, **settings: str) -> None:
         super().__init__()
-        self.settings = {"fsync": "on" if fsync else "off", "max_connections": "200", **settings}
+        self.settings = {
+            "fsync": "on" if fsync else "off",
+            "max_connections": "200",
+            "authentication_timeout": f"{SILENT}s",
+            **settings,
+        }
         made = self.spawn(
             binary("initdb"), "-D", str(self.folder / "data"), "-A", "trust", "-U", "postgres",
             "--no-sync", "-E", "UTF8", "--locale=C.UTF-8",

@@ -42,9 +42,7 @@ def test_postgresql_keeps_its_promises_while_it_crashes_and_connections_are_cut(
         own_pg.start()
 
     def crash():
-        # With many connections and a busy machine that was seen to take longer than its stop may.
-        own_pg.process.send_signal(signal.SIGQUIT)
-        own_pg.process.wait(60)
+        own_pg.crash()
         own_pg.start()
 
     report = passed(
