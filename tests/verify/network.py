@@ -82,10 +82,6 @@ class Network:
 
         return undo
 
-    def mend(self) -> None:
-        """Whatever a test has left cut."""
-        self.inside("iptables", "-w", "-F")
-
     def remove(self) -> None:
         """Its processes must have ended."""
         with suppress(subprocess.CalledProcessError):
