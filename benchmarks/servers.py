@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,8 @@ def postgres(*, fsync: bool, pinned: bool = False, **settings: str) -> Iterator[
         if pinned:
             # What it has forked so far is pinned too, or commits would wait for another processor.
             for pid in _family(server.process.pid):
-                _pin(pid, pinned)
+                with suppress(ProcessLookupError):  # one that has ended meanwhile
+                    _pin(pid, pinned)
         yield Postgres(server)
     finally:
         server.remove()

@@ -476,6 +476,25 @@ def test_leases_and_connections_survive_a_restart(own_pg, key, how):
         assert driver.call(Release(key, "A", token)).freed
 
 
+def test_a_crash_loses_no_grace(unwritten_pg, key):
+    with opened(PostgresStore.from_url(unwritten_pg.url)) as driver:
+        token = driver.call(Acquire(key, "A", LONG)).token
+        assert driver.call(Release(key, "A", token, grace=LONG)).freed
+        unwritten_pg.crash()
+        unwritten_pg.start()
+        reply = driver.call(Acquire(key, "B", LONG))
+        assert isinstance(reply, Busy)
+        assert reply.why == "grace"
+
+
+@pytest.fixture
+def unwritten_pg():
+    """A server that writes what was committed asynchronously only when it must."""
+    server = Server(fsync=True, wal_writer_delay="10s")
+    yield server
+    server.remove()
+
+
 async def test_the_async_driver_survives_a_restart(own_pg, key):
     store = PostgresStore.from_url(own_pg.url)
     driver = store.async_driver()

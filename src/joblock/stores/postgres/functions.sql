@@ -545,7 +545,8 @@ begin
 end $$;
 
 -- release: '1' freed, '0' not the holder's. What it commits may be lost in a crash: the key then
--- lapses at its ttl, and whoever confirms a claim commits synchronously.
+-- lapses at its ttl, and whoever confirms a claim commits synchronously. But a grace keeps the key
+-- closed for longer than its ttl, so it is not to be lost.
 create or replace function {schema}.joblock_1_release(
     k text, h text, tok bigint, grace bigint, ok boolean
 ) returns text language plpgsql volatile set search_path = pg_catalog as $$
@@ -558,7 +559,9 @@ declare
     queued boolean := false;
     s record;
 begin
-    perform set_config('synchronous_commit', 'off', true);
+    if grace = 0 then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
     r := {schema}.joblock_1_open_to_end(k, h);
     if r.key is null then
         return '0';
