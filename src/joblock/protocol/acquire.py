@@ -31,6 +31,7 @@ from joblock.store.ops import (
     Leave,
     Queueing,
     Refresh,
+    Refreshed,
     Release,
     Released,
 )
@@ -43,7 +44,7 @@ from joblock.values.errors import (
 )
 
 if TYPE_CHECKING:
-    from joblock.protocol.hold import Hold
+    from joblock.protocol.hold import Hold, Refreshing
     from joblock.protocol.request import Request
     from joblock.protocol.tell import Teller
     from joblock.values.clock import Clock
@@ -466,16 +467,20 @@ def refresh(desk: Desk, hold: Hold, ttl: int) -> Flow[None]:
     """Renew now, and from now on, with that ttl; raises LockLost."""
     if not hold.held:
         raise hold.loss()
-    hold.extend(ttl)
-    sent = desk.clock.monotonic()
-    try:
-        reply = yield Refresh((hold.renewal(sent),), extend_only=False)
-        if reply.renewed[0]:
-            hold.reset(sent)
-        else:
-            desk.lose(hold, "refused")
-    finally:
+    asked: Refreshing | None = hold.refresh(ttl)
+    while asked is not None:
+        # Before the answer, however long that takes: by a shorter ttl it may be lost sooner.
         desk.expect(hold)
+        try:
+            reply: Refreshed = yield Refresh((asked.renewal,), extend_only=False)
+        except BaseException:
+            hold.unanswered(asked)
+            desk.expect(hold)
+            raise
+        if not reply.renewed[0]:
+            desk.lose(hold, "refused")
+        asked = hold.refreshed(asked)
+    desk.expect(hold)
     if not hold.held:
         raise hold.loss()
 

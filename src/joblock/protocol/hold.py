@@ -2,18 +2,21 @@
 
 The local deadline is counted from before the request was sent, less 1% for the drift of two
 clocks, so a holder that runs gives up no later than the store does. Loss is final: once a reader
-or the keeper has seen the deadline pass, no late reply revives the hold. Each field is written by
-one thread at a time and only ever moves one way, so readers need no lock.
+or the keeper has seen the deadline pass, no late reply revives the hold. Readers need no lock; what
+moves the deadline takes one, since the keeper and any thread that refreshes may do so.
 """
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joblock.protocol.request import OnLost, Request
 from joblock.store.ops import Granted, Renewal
 from joblock.values.errors import LockLost
+from joblock.values.identity import on_fork
 
 if TYPE_CHECKING:
     from joblock.values.clock import Clock
@@ -24,6 +27,24 @@ HELD_LONG = 300.0
 
 NEVER = float("inf")
 
+_moving = threading.RLock()
+
+
+def _fork() -> None:
+    global _moving  # noqa: PLW0603 - a thread of the parent may hold it
+    _moving = threading.RLock()
+
+
+on_fork(_fork)
+
+
+class Refreshing(NamedTuple):
+    """A refresh on its way: what was sent, its ttl in seconds, and when."""
+
+    renewal: Renewal
+    ttl: float
+    sent: float
+
 
 class Hold:
     """One granted lease of this process."""
@@ -31,6 +52,9 @@ class Hold:
     # Defaults of the class: most holds end before any of this changes.
     ends = NEVER
     extended = -NEVER
+    refreshing: tuple[float, ...] = ()
+    crossed = False
+    doubt = NEVER
     lost = ""
     over = False
     warned = False
@@ -130,7 +154,17 @@ class Hold:
         return self.usual
 
     def _renewal(self, ttl: float) -> Renewal:
-        return Renewal(self.key, self.holder, self.token, max(1, round(ttl * 1000)))
+        # Rounded up: the holder counts on it to the very end.
+        ms = math.ceil(round(ttl * 1000, 3))
+        return Renewal(self.key, self.holder, self.token, max(1, ms))
+
+    @property
+    def pace(self) -> float:
+        """The ttl to count on: the shortest that the store may yet set, in seconds.
+
+        A refresh that is on its way may be done at any time; one whose answer never came, too.
+        """
+        return min(self.ttl, self.doubt, *self.refreshing)
 
     def renewed(self, sent: float, now: float) -> None:
         """The store has renewed what was sent then; too late if the deadline passed by now.
@@ -138,32 +172,69 @@ class Hold:
         What was sent before it came to live by another ttl says nothing about that one: the store
         may hold it for less, and the next renewal is due at once.
         """
-        if self.over or self.lost:
-            return
-        if now >= self.deadline:
-            self.lost = self._too_late()
-            return
-        if sent < self.extended:
-            return
-        self.deadline = max(self.deadline, min(sent + self.ttl * MARGIN, self.ends))
-        self.due = sent + self.ttl / 3
+        with _moving:
+            if self.over or self.lost:
+                return
+            if now >= self.deadline:
+                self.lost = self._too_late()
+                return
+            if sent < self.extended:
+                return
+            pace = self.pace
+            self.deadline = max(self.deadline, min(sent + pace * MARGIN, self.ends))
+            self.due = sent + pace / 3
 
-    def extend(self, ttl: int) -> None:
-        """Live by another ttl (milliseconds) from the next renewal on, which is due now.
+    def refresh(self, ttl: int) -> Refreshing:
+        """Live by another ttl (milliseconds) from now on; what to send for that.
 
         A shorter one counts at once: the store may do what is sent, and its reply be lost.
         """
-        self.extended = now = self.clock.monotonic()
-        self.ttl, self.usual = ttl / 1000, None
-        self.deadline = min(self.deadline, now + self.ttl * MARGIN)
-        if self.renew:
-            self.due = now
+        with _moving:
+            self.ttl, self.usual = ttl / 1000, None
+            self.crossed = bool(self.refreshing)
+            return self._refreshing()
 
-    def reset(self, sent: float) -> None:
-        """As `renewed`, for an explicit refresh, which may also bring the deadline forward."""
-        if self.held:
-            self.deadline = min(sent + self.ttl * MARGIN, self.ends)
-            self.due = sent + self.ttl / 3 if self.renew else self.deadline
+    def refreshed(self, asked: Refreshing) -> Refreshing | None:
+        """The store has done it; what to send now, if anything.
+
+        Of several that were on their way at once nobody knows which the store did last: so whoever
+        is answered last sends the newest ttl again, and until then the shortest counts.
+        """
+        with _moving:
+            self._answered(asked)
+            if not self.held:
+                return None
+            if self.crossed:
+                # Nor does a renewal count that may have been done before the last of them.
+                self.extended = self.clock.monotonic()
+                if self.refreshing:
+                    return None
+                self.crossed = False
+                return self._refreshing()
+            pace = self.pace
+            self.deadline = min(asked.sent + pace * MARGIN, self.ends)
+            self.due = asked.sent + pace / 3 if self.renew else self.deadline
+            return None
+
+    def unanswered(self, asked: Refreshing) -> None:
+        """Nobody knows whether the store has done it or will; a renewal is due."""
+        with _moving:
+            self.doubt = min(self.doubt, asked.ttl)
+            self._answered(asked)
+            if self.renew:
+                self.due = self.clock.monotonic()
+
+    def _refreshing(self) -> Refreshing:
+        self.extended = now = self.clock.monotonic()
+        self.deadline = min(self.deadline, now + self.ttl * MARGIN)
+        self.refreshing = (*self.refreshing, self.ttl)
+        self.due = min(self.due, now + self.pace / 3) if self.renew else self.deadline
+        return Refreshing(self.renewal(now), self.ttl, now)
+
+    def _answered(self, asked: Refreshing) -> None:
+        ttls = list(self.refreshing)
+        ttls.remove(asked.ttl)
+        self.refreshing = tuple(ttls)
 
     def held_long(self, now: float) -> bool:
         """True once, when a hold that nothing bounds has become old."""

@@ -327,6 +327,43 @@ class Holding(ClientScenarios):
         a.do(other.release)
         a.do(lease.release)
 
+    def test_a_shorter_refresh_that_hangs_is_a_loss_told_in_time(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        clock, faults = stage.manual, stage.faults(locks)
+        lease = a.do(locks.acquire, stage.key, 300)
+        lost = a.do(lambda: lease.lost)
+        stage.settle()
+        gate = faults.delay(Refresh, times=None)
+        refreshing = a.start(lease.refresh, 6)
+        gate.wait_for_arrival()
+        stage.settle()
+        clock.advance(6, settle=False)
+        until(lost.is_set, lambda: "the loss should be told by now")
+        gate.open()
+        with pytest.raises(LockLost):
+            refreshing.result(PATIENCE)
+        assert a.do(lease.release) is False
+
+    @pytest.mark.parametrize(("first", "second"), [(60, 6), (6, 60)])
+    def test_of_two_refreshes_at_once_the_later_one_counts(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, first: int, second: int
+    ) -> None:
+        stage.needs_manual_clock()
+        faults = stage.faults(locks)
+        lease = a.do(locks.acquire, stage.key, 30, renew=False)
+        late = faults.delay(Refresh)
+        refreshing = a.start(lease.refresh, first)
+        late.wait_for_arrival()
+        b.do(lease.refresh, second)
+        assert lease.remaining <= 6
+        late.open()
+        refreshing.result(PATIENCE)
+        assert lease.remaining == pytest.approx(0.99 * second)
+        (stored,) = stage.leases()
+        assert stored.expires_at.timestamp() - stage.clock.wall() == pytest.approx(second, abs=0.01)
+        a.do(lease.release)
+
     def test_a_refresh_does_not_go_past_max_duration(
         self, stage: Stage, a: Actor, locks: Client
     ) -> None:
