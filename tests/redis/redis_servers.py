@@ -188,10 +188,18 @@ class Cluster:
         for node in self.nodes:
             node.stop()
 
+    def running(self) -> list[Server]:
+        """The nodes that have not been killed."""
+        return [node for node in self.nodes if node.process.poll() is None]
+
+    def primaries(self) -> list[Server]:
+        """The nodes in charge of slots, by the map of the first one that runs."""
+        ports = {port for _, _, (_, port, *_), *_ in self.running()[0].ask("CLUSTER", "SLOTS")}
+        return [node for node in self.nodes if node.port in ports]
+
     def node_of(self, slot: int) -> Server:
         """The node in charge of a slot, by the map of the first one that runs."""
-        asked = next(node for node in self.nodes if node.process.poll() is None)
-        for first, last, (_, port, *_), *_ in asked.ask("CLUSTER", "SLOTS"):
+        for first, last, (_, port, *_), *_ in self.running()[0].ask("CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return next(node for node in self.nodes if node.port == port)
         raise AssertionError(f"nobody is in charge of slot {slot}")
@@ -209,9 +217,9 @@ class Move:
 
     def __init__(self, cluster: Cluster, slot: int) -> None:
         self.slot = slot
-        self.nodes = cluster.nodes
+        self.nodes = cluster.primaries()
         self.source = cluster.node_of(slot)
-        self.target = next(node for node in cluster.nodes if node is not self.source)
+        self.target = next(node for node in self.nodes if node is not self.source)
 
     def begin(self) -> None:
         """From now on what is missing here is asked for there."""

@@ -104,3 +104,4 @@ def test_redis_behind_sentinels_keeps_its_promises_through_a_failover(guarded):
         )
     )
     assert lost
+    assert [name for name in guarded.replica.keys() if "verify" in name] == []  # noqa: SIM118

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
-from importlib import import_module
+from contextlib import closing, suppress
 from typing import Any
 
 from joblock import JobLocks
 from joblock.store.ops import Force
 from joblock.values.names import full_key
 from joblock.verify.operations import KEYS
-
-_ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*?[]\\"})
 
 
 def sweep(url: str, prefix: str, clients: Iterable[str]) -> None:
@@ -32,8 +29,8 @@ def sweep(url: str, prefix: str, clients: Iterable[str]) -> None:
             _sweep_sqlite(locks.store, prefix, list(clients))
         elif scheme in {"postgresql", "postgres"}:
             _sweep_postgres(url, prefix)
-        elif scheme in {"redis", "rediss", "valkey", "valkeys"}:
-            _sweep_redis(url, prefix)
+        elif scheme.partition("+")[0] in {"redis", "rediss", "valkey", "valkeys"}:
+            _sweep_redis(locks.store, prefix)
 
 
 def _sweep_sqlite(store: Any, prefix: str, clients: list[str]) -> None:
@@ -65,14 +62,18 @@ def _delete(connection: Any, table: str, prefix: str) -> None:
     connection.execute(statement.encode(), (prefix,))
 
 
-def _sweep_redis(url: str, prefix: str) -> None:
-    """Where redis-py is there; without it the server lets them go by itself in some minutes."""
-    try:
-        redis: Any = import_module("redis")
-    except ImportError:
-        return
-    client = redis.Redis.from_url(url.replace("valkey", "redis", 1))
-    with client:
-        pattern = f"joblock:*{{.{prefix.translate(_ESCAPED)}*"
-        for name in client.scan_iter(pattern, count=1000):
-            client.delete(name)
+def _sweep_redis(store: Any, prefix: str) -> None:
+    """Wherever they are; what cannot be deleted the server lets go by itself in some minutes."""
+    from joblock.stores.redis.commands import KEYS as NAMES
+    from joblock.stores.redis.route import BROKEN
+    from joblock.stores.redis.scripts import packed_keys
+    from joblock.stores.redis.sync import Connection
+
+    driver, target = store.driver(), store._target  # noqa: SLF001
+    names = [packed_keys(full_key(prefix, key)) for key in KEYS]
+    # What belongs to one key is in one slot of a cluster, and other nodes refuse to delete it.
+    commands = [b"*%d\r\n$3\r\nDEL\r\n%b" % (1 + NAMES, each) for each in names]
+    with suppress(*BROKEN):
+        for place in driver.run(driver.route.every()):
+            with closing(Connection(target.shown, place, target.login)) as connection:
+                connection.ask(b"".join(commands), len(commands))
