@@ -245,11 +245,11 @@ class Move:
 
 
 class Guarded:
-    """A primary, a replica, and three sentinels that watch over them."""
+    """A primary, a replica, and three sentinels that watch over them; ``options`` are the two's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         program = binary("redis-server")
-        at_once = "--repl-diskless-sync-delay", "0"
+        at_once = "--repl-diskless-sync-delay", "0", *options
         self.primary = Server(program, folder / "primary", *at_once)
         self.replica = Server(
             program, folder / "replica", *at_once, "--replicaof", f"127.0.0.1 {self.primary.port}"
@@ -259,7 +259,7 @@ class Guarded:
             Server(program, folder / f"sentinel{number}", *self._options(folder, number))
             for number in range(3)
         ]
-        wait_until(self._ready, "the sentinels know the primary, its replica and each other")
+        wait_until(self.ready, "the sentinels know the primary, its replica and each other")
 
     @property
     def url(self) -> str:
@@ -279,7 +279,8 @@ class Guarded:
         )
         return str(file), "--sentinel"
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Whether all sentinels know the primary, its replica and each other."""
         facts = [sentinel.ask("SENTINEL", "MASTER", "mymaster") for sentinel in self.sentinels]
         return all(
             found[b"num-slaves"] == b"1" and found[b"num-other-sentinels"] == b"2"

@@ -12,6 +12,7 @@ sys.path += [str(_TESTS / "postgres"), str(_TESTS / "redis")]
 
 import postgres_servers  # noqa: E402
 import redis_servers  # noqa: E402
+from shaken_sentinels import ShakenSentinels  # noqa: E402
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def own_redis(tmp_path):
 
 
 @pytest.fixture
-def guarded(tmp_path):
-    guarded = redis_servers.Guarded(tmp_path)
-    yield guarded
-    guarded.stop()
+def shaken(tmp_path):
+    shaken = ShakenSentinels(tmp_path)
+    yield shaken
+    shaken.stop()
