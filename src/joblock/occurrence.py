@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from joblock.values.shown import shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,13 +28,13 @@ def tick(expression: str, tz: str | tzinfo, *, now: datetime | None = None) -> d
     if now is None:
         now = datetime.now(UTC)
     elif now.utcoffset() is None:
-        raise ValueError(f"now is an aware datetime; got {now!r}, without a time zone")
+        raise ValueError(f"now is an aware datetime; got {shown(now)}, without a time zone")
     zone = ZoneInfo(tz) if isinstance(tz, str) else tz
     # Counted in UTC: a second later by the zone's own clock may be an hour off.
     after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
     found = next(_backwards(expression, after.astimezone(zone)), None)
     if found is None:
-        raise ValueError(f"the cron expression {expression!r} was never due before {now}")
+        raise ValueError(f"the cron expression {shown(expression)} was never due before {now}")
     return found
 
 
@@ -45,5 +47,5 @@ def _backwards(expression: str, start: datetime) -> Iterator[datetime]:
         return CronSim(expression, start, reverse=True)
     except CronSimError as error:
         raise ValueError(
-            f"{expression!r} is no cron expression, such as '0 3 * * mon-fri': {error}"
+            f"{shown(expression)} is no cron expression, such as '0 3 * * mon-fri': {error}"
         ) from error

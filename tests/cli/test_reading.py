@@ -357,3 +357,10 @@ def test_help_keeps_to_eighty_columns_and_tells_the_exit_codes(cli):
     shown = cli("run", "--help").stdout
     for part in ("flock", "75 (or -E)", "74 ", "69 ", "128+n", "ps", "token goes stale"):
         assert part in shown
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_nothing_is_listed_of_a_store_that_cannot_be_reached(cli, option):
+    ended = cli("ls", *option, "--url", "redis://127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (69, "")
+    assert "127.0.0.1:1" in ended.stderr

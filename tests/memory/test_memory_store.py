@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
-from joblock.store.ops import Acquire, Busy, Check, Granted, Purge, Queueing
+from joblock.store.ops import Acquire, Busy, Check, Granted, Purge, Queueing, Waiters
 from joblock.stores.memory import MemoryStore
+from joblock.stores.registry import open_store
 from joblock.testing import ManualClock
+
+HOUR = 3_600_000
 
 
 def test_stores_of_one_name_share_their_leases() -> None:
@@ -65,3 +69,28 @@ def test_a_forked_child_begins_with_no_leases_and_the_parent_keeps_its_own() -> 
     busy = store.driver().call(Acquire("key", "B", 60_000))
     assert isinstance(busy, Busy)
     assert busy.holder == "parent"
+
+
+def test_purge_forgets_who_no_longer_waits_for_a_key_that_is_never_vacant() -> None:
+    clock = ManualClock()
+    driver = MemoryStore(clock=clock).driver()
+    for key in ("looked at", "left alone"):
+        driver.call(Acquire(key, "A", 10 * HOUR))
+        for holder in ("gone", "waits"):
+            driver.call(Acquire(key, holder, HOUR, queue=Queueing(holder)))
+    clock.advance(3_600)
+    driver.call(Check("waits", ("looked at",)))  # which parks whoever is gone
+    assert [waiter.live for waiter in driver.call(Waiters("looked at"))] == [False, True]
+    clock.advance(1_799)
+    driver.call(Purge(idle=HOUR // 2))
+    assert len(driver.call(Waiters("looked at"))) == 2
+    assert [waiter.holder for waiter in driver.call(Waiters("left alone"))] == ["waits"]
+    clock.advance(1)
+    driver.call(Purge(idle=HOUR // 2))
+    assert [waiter.holder for waiter in driver.call(Waiters("looked at"))] == ["waits"]
+
+
+@pytest.mark.parametrize("url", ["memory://a?x=1", "memory://?x=1", "memory://a#b", "memory:a?b"])
+def test_a_memory_url_has_no_options(url: str) -> None:
+    with pytest.raises(ValueError, match=f"without options.*{re.escape(url)}"):
+        open_store(url)

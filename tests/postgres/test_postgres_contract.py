@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from postgres_harness import AsyncpgHarness, PostgresHarness, TurnedHarness
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from joblock.store.ops import Acquire, Check, Purge, Queueing, Waiters
 from joblock.stores.postgres import PostgresStore
 from joblock.testing import StoreContract
 from joblock.testing.contract.claims import Claims
@@ -15,6 +18,8 @@ from joblock.testing.contract.notices import Notices
 from joblock.testing.contract.table import Table
 from joblock.testing.contract.threads import Threads
 from joblock.testing.model import ModelContract
+
+HOUR = 3_600_000
 
 
 class TestPostgresByTheHour(StoreContract):
@@ -79,3 +84,27 @@ class TestAsyncpgPoolBehindPgBouncer(Table, Drivers, Threads):
     @pytest.fixture
     def harness(self, bouncer, pg):
         return AsyncpgHarness(bouncer.url, listen_url=pg.url)
+
+
+def test_purge_forgets_who_no_longer_waits_for_a_key_that_is_never_vacant(pg):
+    harness = TurnedHarness(pg)
+    store, key = harness.make_store(), uuid.uuid4().hex
+    driver = store.driver()
+    driver.call(Acquire(key, "A", 10 * HOUR))
+    for holder in ("gone", "waits", "last"):
+        driver.call(Acquire(key, holder, HOUR, queue=Queueing(holder)))
+    harness.elapse(1_800)
+    driver.call(Check("waits", (key,)))  # which parks whoever is gone, up to the first that waits
+    purge_all(driver)
+    assert len(driver.call(Waiters(key))) == 3
+    harness.elapse(15)
+    purge_all(driver)
+    assert [waiter.holder for waiter in driver.call(Waiters(key))] == ["waits", "last"]
+    store.close()
+    harness.close()
+
+
+def purge_all(driver):
+    """Three times: the first begins wherever the last purge of these tables has ended."""
+    for _ in range(3):
+        driver.call(Purge(idle=HOUR // 2))

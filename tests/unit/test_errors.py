@@ -20,6 +20,7 @@ from joblock import (
 ERRORS = [
     LockNotAcquired("reindex", "host:1", 12.5, "held"),
     LockNotAcquired("reindex"),
+    LockNotAcquired("reindex", prefix="shop:"),
     LockLost("reindex", "host:1", 1_750_000_000_000_000, "deadline", {"rows": 7}),
     StoreUnavailable("redis://db:6379 does not answer"),
     StoreMisconfigured("set JOBLOCK_URL"),
@@ -114,3 +115,16 @@ def test_a_loss_keeps_what_the_work_returned():
 def test_messages_show_control_and_right_to_left_characters_escaped(nasty):
     for error in (LockNotAcquired(nasty, nasty, 1.0), LockLost(nasty, nasty, 1, "deadline")):
         assert nasty not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key", "command"),
+    [
+        ("", "reindex", "joblock peek reindex"),
+        ("shop:", "reindex", "JOBLOCK_PREFIX=shop: joblock peek reindex"),
+        ("", "it's $HOME", """joblock peek 'it'"'"'s $HOME'"""),
+        ("my shop:", "-v", "JOBLOCK_PREFIX='my shop:' joblock peek -- -v"),
+    ],
+)
+def test_a_refusal_has_the_command_that_shows_that_very_lock(prefix, key, command):
+    assert str(LockNotAcquired(key, prefix=prefix)).endswith(f" with: {command}")

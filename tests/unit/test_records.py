@@ -28,3 +28,9 @@ def test_a_moment_is_exact_to_the_millisecond_and_knows_its_zone():
     assert moment(0) == datetime(1970, 1, 1, tzinfo=UTC)
     assert moment(1_750_000_000_123) == datetime(2025, 6, 15, 15, 6, 40, 123_000, tzinfo=UTC)
     assert moment(1_750_000_000_123).utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize("wrong", [None, b"host", 7])
+def test_a_worker_is_read_from_text_only(wrong):
+    with pytest.raises(TypeError, match=f"text that a store keeps; got {wrong!r}"):
+        Worker.parse(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from itertools import chain, islice
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,11 @@ def command(prefix: str, as_json: bool, url: str | None) -> int:
 
 
 def _print_lines(leases: Iterable[JobLock]) -> None:
+    # Asked for before anything is written: a store that cannot be reached has no table.
+    pages = iter(leases)
+    first = list(islice(pages, 1))
     click.echo("\t".join(name.replace(" ", "_") for name in _COLUMNS))
-    for lease in leases:
+    for lease in chain(first, pages):
         data = records.lease(lease)
         fields = (
             visible(lease.key),

@@ -656,10 +656,11 @@ class AsyncJobLocks(BaseClient):
         Options that contradict each other are refused here, with ValueError or TypeError.
         """
         with importing():
-            from joblock.client.jobs import AsyncJob, check_function, default_name
+            from joblock.client.jobs import AsyncJob, check_function, default_name, refuse_async
 
         def decorate(function: Any) -> Any:
             check_function(function, coroutine=True)
+            refuse_async(name=name, grace_period=grace_period, occurrence=occurrence)
             terms = make_terms(
                 self.prefix,
                 name=default_name(function) if name is None else name,

@@ -9,6 +9,7 @@ from joblock.client.hub import Hub
 from joblock.stores.registry import open_store, safe_url
 from joblock.values.clock import SYSTEM_CLOCK, Clock
 from joblock.values.imports import importing
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,15 +37,17 @@ class BaseClient:
     ) -> None:
         # What can be refused without I/O is refused here; the rest waits for the first use, so
         # that a module may make a client while it is imported.
+        leases = self._open(store) if _is_plain(store) else store
+        bell = self._open(notifier) if _is_plain(notifier) else notifier
         opened = None
-        if _is_plain(store) and (notifier is None or _is_plain(notifier)):
-            opened = self._open(store, notifier)
+        if _is_plain(leases) and (bell is None or _is_plain(bell)):
+            opened = self._open(leases, bell)
         self._given = store
         self._hub = Hub(
-            lambda: opened if opened is not None else self._open(store, notifier),
+            lambda: opened if opened is not None else self._open(leases, bell),
             prefix=os.environ.get("JOBLOCK_PREFIX", "") if prefix is None else prefix,
             label=label,
-            clock=SYSTEM_CLOCK if clock is None else clock,
+            clock=SYSTEM_CLOCK if clock is None else _checked_clock(clock),
             waker=waker,
         )
 
@@ -96,6 +99,16 @@ class BaseClient:
     def __repr__(self) -> str:
         given = safe_url(self._given) if isinstance(self._given, str) else repr(self._given)
         return f"<{type(self).__name__} {given}>"
+
+
+def _checked_clock(clock: Any) -> Clock:
+    methods = ("monotonic", "wall", "wait", "await_", "idle")
+    if isinstance(clock, type) or not all(callable(getattr(clock, each, None)) for each in methods):
+        raise TypeError(
+            "a clock tells the time and waits for it, such as joblock.testing.ManualClock(); "
+            f"got {shown(clock)}"
+        )
+    return clock
 
 
 def _is_plain(given: Any) -> bool:

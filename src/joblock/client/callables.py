@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CoroutineType, MethodType
 from typing import Any, cast
 
+from joblock.values.shown import shown
+
 _CO_COROUTINE = 0x80
 
 
@@ -29,7 +31,7 @@ def is_async(function: Any) -> bool:
 def checked_callable(function: Any) -> Any:
     """Refuse what cannot be called."""
     if not callable(function):
-        raise TypeError(f"work is a function without arguments; got {function!r}")
+        raise TypeError(f"work is a function without arguments; got {shown(function)}")
     return function
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from joblock.client.callables import is_async
 from joblock.values.log import logger
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from joblock.client.hub import Hub
@@ -187,10 +188,10 @@ class Events:
 def subscribe(hub: Hub, callback: Callable[[Event], object]) -> Subscription:
     """Let the client's events reach that function, in the thread of the events."""
     if not callable(callback):
-        raise TypeError(f"a subscriber is a function that takes an Event; got {callback!r}")
+        raise TypeError(f"a subscriber is a function that takes an Event; got {shown(callback)}")
     if is_async(callback):
         raise TypeError(
-            f"{callback!r} is a coroutine function: a subscriber is called in a thread, so pass a "
-            "plain one that hands over with loop.call_soon_threadsafe"
+            f"{shown(callback)} is a coroutine function: a subscriber is called in a thread, so "
+            "pass a plain one that hands over with loop.call_soon_threadsafe"
         )
     return hub.tell_events().subscribe(callback)

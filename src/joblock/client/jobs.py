@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from joblock.client.callables import is_async
 from joblock.protocol.job import Outcome, Terms, Verdict, key_of, not_run
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,23 +33,33 @@ def check_function(function: Any, *, coroutine: bool) -> None:
     """Refuse, when it is decorated, what a job of that client cannot run."""
     inner = plain_function(function)
     if not callable(inner):
-        raise TypeError(f"a job wraps a function; got {function!r}")
+        raise TypeError(f"a job wraps a function; got {shown(function)}")
     inner = inspect.unwrap(inner)
     body = _body(inner)
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise TypeError(
-            f"{function!r} is a generator: its body would run after the lease was given back; "
+            f"{shown(function)} is a generator: its body would run after the lease was given back; "
             "take the lease inside it, with `with locks.lock(...)`"
         )
     if coroutine and not is_async(inner):
         raise TypeError(
-            f"{function!r} is a plain function: decorate it with the job of JobLocks, "
+            f"{shown(function)} is a plain function: decorate it with the job of JobLocks, "
             "or make it a coroutine function"
         )
     if not coroutine and is_async(inner):
         raise TypeError(
-            f"{function!r} is a coroutine function: decorate it with the job of AsyncJobLocks"
+            f"{shown(function)} is a coroutine function: decorate it with the job of AsyncJobLocks"
         )
+
+
+def refuse_async(**options: Any) -> None:
+    """What computes an option from the arguments of a call is called, and not awaited."""
+    for name, option in options.items():
+        if callable(option) and is_async(option):
+            raise TypeError(
+                f"{name}= is computed by a plain function of the call's arguments, also for a "
+                f"coroutine function; got the coroutine function {shown(option)}"
+            )
 
 
 def plain_function(function: Any) -> Any:
@@ -72,7 +83,7 @@ def default_name(function: Any) -> str:
     inner = plain_function(function)
     name = getattr(inner, "__qualname__", None)
     if name is None:
-        raise ValueError(f"{function!r} has no name of its own: pass name=")
+        raise ValueError(f"{shown(function)} has no name of its own: pass name=")
     return f"{inner.__module__}.{name}"
 
 
@@ -205,7 +216,8 @@ class BaseJob(_Function, Generic[P]):
 
     def _value(self, verdict: Verdict, args: Any, kwargs: Any) -> Any:
         if not verdict.outcome.ran:
-            raise not_run(key_of(self._terms, (*self._bound, *args), kwargs), verdict)
+            key = key_of(self._terms, (*self._bound, *args), kwargs)
+            raise not_run(self._client.prefix, key, verdict)
         return verdict.outcome.value
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from joblock.values.durations import Duration, to_ms
 from joblock.values.errors import LockNotAcquired
 from joblock.values.imports import importing
 from joblock.values.log import logger
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     import asyncio
@@ -93,7 +94,7 @@ class BaseLeader(Generic[L]):
         self._rest = 0.0
         for callback in (on_elected, on_lost):
             if callback is not None and not callable(callback):
-                raise TypeError(f"it is called with a Leadership, so it is no {callback!r}")
+                raise TypeError(f"it is called with a Leadership, so it is no {shown(callback)}")
 
     @property
     def key(self) -> str:

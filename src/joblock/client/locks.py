@@ -9,6 +9,7 @@ from joblock.client.lease import BaseLease
 from joblock.protocol.request import flag, refuse_more
 from joblock.protocol.run import give_back
 from joblock.values.durations import to_ms
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from joblock.client.hub import Hub
@@ -118,12 +119,12 @@ def wait_of(blocking: Any, timeout: Any) -> int | None:
     """The wait that threading's arguments mean, in milliseconds."""
     if blocking not in {True, False}:
         raise TypeError(
-            f"blocking must be True or False; got {blocking!r}: for a time write "
-            f"timeout={blocking!r}"
+            f"blocking must be True or False; got {shown(blocking)}: for a time write "
+            f"timeout={shown(blocking)}"
         )
     if not blocking:
         if timeout is not None and timeout != -1:
-            raise ValueError(f"timeout={timeout!r} goes only with blocking=True")
+            raise ValueError(f"timeout={shown(timeout)} goes only with blocking=True")
         return 0
     if timeout is None or timeout == -1:
         return None

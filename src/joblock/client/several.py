@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from joblock.client.lease import BaseLease
 from joblock.values.names import full_key
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,7 +33,7 @@ def requests_for(prefix: str, request: Request, keys: Keys) -> list[Request]:
         raise ValueError("a lock on several keys needs at least one; got none")
     found = [request._replace(key=full_key(prefix, key), name=key) for key in keys]
     if len({each.key for each in found}) != len(found):
-        raise ValueError(f"the keys of one lock must differ; got {keys!r}")
+        raise ValueError(f"the keys of one lock must differ; got {shown(keys)}")
     return sorted(found, key=lambda each: each.key)
 
 

@@ -22,6 +22,7 @@ from joblock.store.ops import Busy
 from joblock.values.durations import Duration, Wait, to_ms
 from joblock.values.imports import importing
 from joblock.values.names import Keys, Several
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -356,7 +357,7 @@ class JobLocks(BaseClient):
         StoreUnavailable if the store is down and ``on_store_error`` is not ``"skip"``.
         """
         if is_async(checked_callable(work)):
-            raise TypeError(f"{work!r} is a coroutine function: use AsyncJobLocks")
+            raise TypeError(f"{shown(work)} is a coroutine function: use AsyncJobLocks")
         request = make_request(
             self.prefix,
             key,
@@ -551,10 +552,11 @@ class JobLocks(BaseClient):
         Options that contradict each other are refused here, with ValueError or TypeError.
         """
         with importing():
-            from joblock.client.jobs import Job, check_function, default_name
+            from joblock.client.jobs import Job, check_function, default_name, refuse_async
 
         def decorate(function: Any) -> Any:
             check_function(function, coroutine=False)
+            refuse_async(name=name, grace_period=grace_period, occurrence=occurrence)
             terms = make_terms(
                 self.prefix,
                 name=default_name(function) if name is None else name,

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 from joblock.fencing.token import Token, token_of
 from joblock.values.errors import StaleToken
 from joblock.values.names import checked_resource
+from joblock.values.shown import shown
 
 Command: TypeAlias = Sequence[Any]
 
@@ -31,7 +32,9 @@ def redis_write(client: Any, resource: str, token: Token, *commands: Command) ->
 async def aredis_write(client: Any, resource: str, token: Token, *commands: Command) -> list[Any]:
     """As `redis_write`, for a client of redis.asyncio."""
     if not _is_async(client):
-        raise TypeError(f"fencing.aredis_write takes a client of redis.asyncio; got {client!r}")
+        raise TypeError(
+            f"fencing.aredis_write takes a client of redis.asyncio; got {shown(client)}"
+        )
     return _read(await _eval(client, resource, token, commands), resource, token)
 
 
@@ -61,20 +64,20 @@ def _eval(client: Any, resource: str, token: Token, commands: tuple[Command, ...
             "fencing.redis_write takes a client, not a pipeline: it is one script already"
         )
     if not hasattr(client, "eval"):
-        raise TypeError(f"fencing.redis_write takes a redis client; got {client!r}")
+        raise TypeError(f"fencing.redis_write takes a redis client; got {shown(client)}")
     return client.eval(_script(), len(keys), *keys, *arguments)
 
 
 def _checked(command: Any) -> list[Any]:
     if isinstance(command, str | bytes) or not isinstance(command, Sequence):
         raise TypeError(
-            f'a command is a sequence, such as ("SET", "stock:7", "12"); got {command!r}'
+            f'a command is a sequence, such as ("SET", "stock:7", "12"); got {shown(command)}'
         )
     parts = list(cast("Command", command))
     if not 1 < len(parts) <= MOST_PARTS:
         raise ValueError(
             f"a command has a name, the key that it writes, and at most {MOST_PARTS} parts; "
-            f"got {len(parts)}: {parts[:3]!r}"
+            f"got {len(parts)}: {shown(parts[:3])}"
         )
     return parts
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
+from joblock.values.shown import shown
+
 LARGEST = 2**53 - 1
 
 
@@ -29,8 +31,8 @@ def token_of(token: Any) -> int:
     if hasattr(token, "exclusive"):
         if not token.exclusive:
             raise ValueError(
-                f"{token!r} takes only a part of its key: holders side by side are not ordered by "
-                "their tokens, so only an exclusive lease can be fenced"
+                f"{shown(token)} takes only a part of its key: holders side by side are not "
+                "ordered by their tokens, so only an exclusive lease can be fenced"
             )
         token = token.token
     elif hasattr(token, "tokens"):
@@ -39,7 +41,7 @@ def token_of(token: Any) -> int:
             "guards this resource"
         )
     if not isinstance(token, int) or isinstance(token, bool):
-        raise TypeError(f"a token is a lease, or the number in lease.token; got {token!r}")
+        raise TypeError(f"a token is a lease, or the number in lease.token; got {shown(token)}")
     if not 0 < token <= LARGEST:
         raise ValueError(f"a token is a number from 1 to 2**53 - 1, as in lease.token; got {token}")
     return token

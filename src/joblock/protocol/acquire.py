@@ -277,7 +277,7 @@ def _wait_for_holder(desk: Desk, request: Request) -> Flow[tuple[Request, str]]:
 
 def _end_if_dismissed(request: Request, seat: Seat) -> None:
     if seat.dismissed:
-        raise LockNotAcquired(request.name, reason="closed")
+        raise LockNotAcquired(request.name, reason="closed", prefix=request.prefix)
 
 
 class _Wait:
@@ -488,7 +488,9 @@ def refresh(desk: Desk, hold: Hold, ttl: int) -> Flow[None]:
 def not_acquired(request: Request, busy: Busy) -> LockNotAcquired:
     """The error for a caller that cannot go on without the lease."""
     reason = busy.why if request.wait == 0 else "timeout"
-    return LockNotAcquired(request.name, busy.holder or None, busy.remaining / 1000, reason)
+    return LockNotAcquired(
+        request.name, busy.holder or None, busy.remaining / 1000, reason, request.prefix
+    )
 
 
 def _self_wait(request: Request) -> str:

@@ -29,6 +29,7 @@ from joblock.values.durations import Duration, Wait, to_ms, to_wait
 from joblock.values.errors import LockNotAcquired, StoreUnavailable
 from joblock.values.log import logger
 from joblock.values.names import checked_prefix, full_key
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from joblock.store.ops import Busy
@@ -104,7 +105,7 @@ def make_terms(
     """Check every option of a job, alone and together."""
     waits = _waits(wait, join=flag(join, "join"), in_grace=in_grace)
     if grace_on != "success" and grace_period is None:
-        raise ValueError(f"grace_on={grace_on!r} needs a grace_period")
+        raise ValueError(f"grace_on={shown(grace_on)} needs a grace_period")
     if grace_period is not None and not callable(grace_period):
         to_ms(grace_period, "grace_period")
     check_ttl(occurrence_ttl, given=occurrence is not None)
@@ -113,7 +114,7 @@ def make_terms(
     if isinstance(name, str):
         full_key(prefix, name)
     elif not callable(name):
-        raise TypeError(f"name is text, or a function of the call's arguments; got {name!r}")
+        raise TypeError(f"name is text, or a function of the call's arguments; got {shown(name)}")
     checked_prefix(prefix)
     return Terms(
         name,
@@ -145,12 +146,12 @@ def _waits(wait: Wait | None, *, join: bool, in_grace: InGrace) -> Wait:
     if wait is not None and to_wait(wait) == 0:
         if join:
             raise ValueError(
-                f"join=True waits for the run in progress, so it contradicts wait={wait!r}: "
+                f"join=True waits for the run in progress, so it contradicts wait={shown(wait)}: "
                 "leave wait out, or give it a duration"
             )
         if in_grace == "wait":
             raise ValueError(
-                f"in_grace='wait' waits until the key opens, so it contradicts wait={wait!r}: "
+                f"in_grace='wait' waits until the key opens, so it contradicts wait={shown(wait)}: "
                 "leave wait out, or give it a duration"
             )
     return (join or in_grace == "wait") if wait is None else wait
@@ -208,12 +209,12 @@ def run_job(
         raise
 
 
-def not_run(key: str, verdict: Verdict) -> LockNotAcquired:
+def not_run(prefix: str, key: str, verdict: Verdict) -> LockNotAcquired:
     """The error of a call that must have a value and has none."""
-    busy = verdict.busy
+    busy, reason = verdict.busy, verdict.outcome.reason
     if busy is None:
-        return LockNotAcquired(key, reason=verdict.outcome.reason)
-    return LockNotAcquired(key, busy.holder or None, busy.remaining / 1000, verdict.outcome.reason)
+        return LockNotAcquired(key, reason=reason, prefix=prefix)
+    return LockNotAcquired(key, busy.holder or None, busy.remaining / 1000, reason, prefix)
 
 
 def _why(request: Request, busy: Busy) -> Reason:

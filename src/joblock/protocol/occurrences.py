@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from joblock.store.ops import Done
 from joblock.values.durations import Duration, to_ms
+from joblock.values.shown import shown
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,18 +37,18 @@ def to_occurrence(value: Any) -> int:
         if value.utcoffset() is None:
             raise ValueError(
                 f"an occurrence is an aware datetime, or machines would take it for different "
-                f"moments: got {value!r}, without a time zone (such as tzinfo=UTC)"
+                f"moments: got {shown(value)}, without a time zone (such as tzinfo=UTC)"
             )
         number = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(
             "an occurrence is an aware datetime or a whole number, such as "
-            f"datetime(2027, 1, 31, 3, tzinfo=UTC) or 42; got {value!r}"
+            f"datetime(2027, 1, 31, 3, tzinfo=UTC) or 42; got {shown(value)}"
         )
     if not 0 <= number <= LARGEST:
         raise ValueError(
             f"an occurrence is a number from 0 to 2**53 - 1, or a datetime from 1970 on; "
-            f"got {value!r}"
+            f"got {shown(value)}"
         )
     return number
 
@@ -56,7 +57,7 @@ def occurrence_ttl(ttl: Duration | None, *, given: bool) -> int:
     """How long an occurrence is remembered, in milliseconds; 0 if none is given."""
     if not given:
         if ttl is not None:
-            raise ValueError(f"occurrence_ttl={ttl!r} needs an occurrence")
+            raise ValueError(f"occurrence_ttl={shown(ttl)} needs an occurrence")
         return 0
     return to_ms(DEFAULT_TTL if ttl is None else ttl, "occurrence_ttl")
 

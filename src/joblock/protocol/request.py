@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from joblock.values.durations import Duration, Wait, to_ms, to_wait
 from joblock.values.names import checked_holder, full_key
+from joblock.values.shown import shown
 
 OnLost = Literal["cancel", "raise", "warn"]
 OnStoreError = Literal["raise", "skip"]
@@ -40,6 +41,11 @@ class Request(NamedTuple):
     def exclusive(self) -> bool:
         """Takes the whole key."""
         return self.weight >= self.limit
+
+    @property
+    def prefix(self) -> str:
+        """What its client puts before the key."""
+        return self.key.removesuffix(self.name)
 
 
 def make_request(
@@ -112,7 +118,7 @@ def _ttl(ttl: Duration | None, longest: int, renew: bool) -> int:
     value = to_ms(ttl, "ttl")
     if longest and value > longest:
         raise ValueError(
-            f"ttl={ttl!r} is longer than max_duration, which ends the lease before: "
+            f"ttl={shown(ttl)} is longer than max_duration, which ends the lease before: "
             "make ttl the shorter one"
         )
     return value
@@ -122,8 +128,8 @@ def _capacity(limit: int | None, weight: int | None, shared: bool) -> tuple[int,
     if flag(shared, "shared"):
         if limit is not None or weight is not None:
             raise ValueError(
-                f"shared=True goes with neither limit nor weight; got limit={limit!r}, "
-                f"weight={weight!r}"
+                f"shared=True goes with neither limit nor weight; got limit={shown(limit)}, "
+                f"weight={shown(weight)}"
             )
         return SHARED_LIMIT, 1
     if limit is None and weight is None:
@@ -137,9 +143,9 @@ def _capacity(limit: int | None, weight: int | None, shared: bool) -> tuple[int,
 
 def _count(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be a whole number, such as 4; got {value!r}")
+        raise TypeError(f"{what} must be a whole number, such as 4; got {shown(value)}")
     if not 1 <= value <= SHARED_LIMIT:
-        raise ValueError(f"{what} must be from 1 to {SHARED_LIMIT:,}; got {value!r}")
+        raise ValueError(f"{what} must be from 1 to {SHARED_LIMIT:,}; got {shown(value)}")
     return value
 
 
@@ -147,14 +153,14 @@ def flag(value: Any, what: str) -> bool:
     """A bool that really is one."""
     if value is True or value is False:
         return value
-    raise TypeError(f"{what} must be True or False; got {value!r}")
+    raise TypeError(f"{what} must be True or False; got {shown(value)}")
 
 
 def one_of(value: Any, known: tuple[str, ...], what: str) -> Any:
     """One of a few words."""
     if value in known:
         return value
-    raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}; got {value!r}")
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}; got {shown(value)}")
 
 
 def refuse_more(request: Request) -> None:

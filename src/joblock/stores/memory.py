@@ -10,6 +10,7 @@ import threading
 import weakref
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, ClassVar, cast
 
 from joblock.store import machine
@@ -66,6 +67,7 @@ class _Key:
         "line",
         "notices",
         "ok_token",
+        "parked",
         "room",
         "token",
         "vacated_at",
@@ -83,6 +85,7 @@ class _Key:
         self.held: list[Lease] = []
         self.line: list[Waiter] = []
         self.waiters: dict[str, Waiter] = {}
+        self.parked: dict[str, int] = {}
         self.notices: list[Notice] = []
 
     def leases(self) -> list[Lease]:
@@ -118,11 +121,14 @@ class _Key:
     def enqueue(self, waiter: Waiter) -> None:
         self.dequeue(waiter)
         self.waiters[waiter.holder] = waiter
-        if not waiter.parked:
+        if waiter.parked:
+            self.parked[waiter.holder] = self.room.now().ms
+        else:
             insort(self.line, waiter, key=_place)
 
     def dequeue(self, waiter: Waiter) -> None:
         self.waiters.pop(waiter.holder, None)
+        self.parked.pop(waiter.holder, None)
         if waiter in self.line:
             self.line.remove(waiter)
 
@@ -145,6 +151,13 @@ class _Key:
 
     def strike(self, client: str) -> None:
         self.room.clients.pop(client, None)
+
+    def waited_until(self, waiter: Waiter) -> int:
+        """When it was last known to wait: parked then, or its client no longer present."""
+        if waiter.parked:
+            return self.parked[waiter.holder]
+        presence = self.room.clients.get(waiter.client)
+        return max(waiter.queued_at, presence.until if presence is not None else 0)
 
 
 class _Room:
@@ -470,6 +483,7 @@ def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
     del notices
     room.spread()
     now = room.now().ms
+    _purge_waiters(room, now - op.idle, op.batch)
     stale = [
         key
         for key in room.keys.values()
@@ -482,6 +496,18 @@ def _purge(room: _Room, op: Purge, notices: list[Notice]) -> int:
     for client in [name for name, seen in room.clients.items() if seen.until + op.idle <= now]:
         del room.clients[client]
     return len(stale)
+
+
+def _purge_waiters(room: _Room, over: int, batch: int) -> None:
+    """A key that is never vacant is never forgotten, and with it those who once waited for it."""
+    gone = (
+        (key, waiter)
+        for key in room.keys.values()
+        for waiter in key.waiters.values()
+        if key.waited_until(waiter) <= over
+    )
+    for key, waiter in list(islice(gone, batch)):
+        key.dequeue(waiter)
 
 
 _OTHERS = cast(

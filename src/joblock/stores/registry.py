@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from joblock.values.errors import StoreMisconfigured
 from joblock.values.imports import importing
+from joblock.values.shown import shortened, shown
 
 if TYPE_CHECKING:
     from joblock.store.contract import Store
@@ -23,7 +24,12 @@ GROUP = "joblock.stores"
 def _memory(url: str) -> Store:
     from joblock.stores.memory import MemoryStore
 
-    return MemoryStore(url.removeprefix("memory:").removeprefix("//"))
+    name = url.removeprefix("memory:").removeprefix("//")
+    if "?" in name or "#" in name:
+        raise ValueError(
+            f"a memory URL is memory://NAME, without options, ? and #; got {safe_url(url)!r}"
+        )
+    return MemoryStore(name)
 
 
 def _sqlite(url: str) -> Store:
@@ -133,7 +139,7 @@ def open_store(given: Any = None) -> Store:
         made = given()
         if made is None:
             # None would mean the embedded store, and a setting that is missing must not.
-            raise TypeError(f"{given!r} should return a store or a URL, and returned None")
+            raise TypeError(f"{shown(given)} should return a store or a URL, and returned None")
         return open_store(made)
     raise TypeError(
         "a store is a URL such as 'sqlite:////var/lib/app/locks.db', a Store, or a function "
@@ -232,9 +238,11 @@ def _read(file: str) -> str:
     try:
         url = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreMisconfigured(f"JOBLOCK_URL_FILE={file!r} cannot be read: {error}") from error
+        raise StoreMisconfigured(
+            f"JOBLOCK_URL_FILE={shown(file)} cannot be read: {error}"
+        ) from error
     if not url:
-        raise StoreMisconfigured(f"JOBLOCK_URL_FILE={file!r} is empty; it should hold the URL")
+        raise StoreMisconfigured(f"JOBLOCK_URL_FILE={shown(file)} is empty; it should hold the URL")
     return url
 
 
@@ -243,7 +251,7 @@ def _from_url(url: str) -> Store:
     if not separator or not scheme.translate({ord(mark): None for mark in "+-."}).isalnum():
         raise ValueError(
             "a store URL begins with a scheme, such as sqlite:///PATH; got "
-            f"{safe_url(url)!r}{_url_of_path(url)}"
+            f"{shown(safe_url(url))}{_url_of_path(url)}"
         )
     if scheme.lower() in _SCHEMES:
         scheme = scheme.lower()
@@ -252,16 +260,17 @@ def _from_url(url: str) -> Store:
     if opener is None:
         raise ValueError(_unknown(scheme))
     if "://" not in url and scheme != "memory":
-        raise ValueError(f"the URL of a store begins with {scheme}://; got {safe_url(url)!r}")
+        raise ValueError(f"the URL of a store begins with {scheme}://; got {shown(safe_url(url))}")
     try:
         with importing():
             return opener(url)
     except (TypeError, ValueError) as error:
         said = str(error)
-        shown = masked(said, url)
-        if shown == said:
+        # In this order: of a password that was cut, the rest would not be known for one.
+        told = shortened(masked(said, url), 1_000)
+        if told == said:
             raise
-        raise type(error)(shown) from None
+        raise type(error)(told) from None
 
 
 def _url_of_path(text: str) -> str:
@@ -296,7 +305,7 @@ def _unknown(scheme: str) -> str:
         else ""
     )
     return (
-        f"no store for the URL scheme {scheme!r}{hint}; there are: {', '.join(_known())}. "
+        f"no store for the URL scheme {shown(scheme)}{hint}; there are: {', '.join(_known())}. "
         "PostgreSQL needs pip install 'joblock[postgres]', Redis and Valkey 'joblock[redis]'; a "
         "store of another package is there once that is installed"
     )

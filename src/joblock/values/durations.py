@@ -11,6 +11,8 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from joblock.values.shown import shown
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
@@ -61,10 +63,10 @@ def _to_ms(value: Any, kind: type, what: str) -> int:
 def _convert(value: Any, what: str) -> int:
     ms = _milliseconds(value, what)
     if not math.isfinite(ms) or ms <= 0:
-        raise ValueError(f"{what} must be positive and finite, {EXAMPLES}; got {value!r}")
+        raise ValueError(f"{what} must be positive and finite, {EXAMPLES}; got {shown(value)}")
     if ms > LONGEST_MS:
         raise ValueError(
-            f"{what} must be at most a hundred years; got {value!r} (numbers are seconds)"
+            f"{what} must be at most a hundred years; got {shown(value)} (numbers are seconds)"
         )
     # 1.1 * 1000 is 1100.0000000000002: what the float cannot express is not a fraction.
     return max(1, math.ceil(round(ms, 6)))
@@ -72,7 +74,7 @@ def _convert(value: Any, what: str) -> int:
 
 def _milliseconds(value: Any, what: str) -> float:
     if isinstance(value, bool):
-        raise TypeError(f"{what} must be a duration, {EXAMPLES}; got {value!r}")
+        raise TypeError(f"{what} must be a duration, {EXAMPLES}; got {shown(value)}")
     if isinstance(value, int | float):
         return value * 1000.0 if abs(value) < LONGEST_MS else math.inf if value > 0 else -math.inf
     if isinstance(value, str):
@@ -81,7 +83,7 @@ def _milliseconds(value: Any, what: str) -> float:
         return _pair(value, what)  # pyright: ignore[reportUnknownArgumentType]
     total = getattr(value, "total_seconds", None)
     if total is None:
-        raise TypeError(f"{what} must be a duration, {EXAMPLES}; got {value!r}")
+        raise TypeError(f"{what} must be a duration, {EXAMPLES}; got {shown(value)}")
     return total() * 1000.0
 
 
@@ -90,16 +92,16 @@ def _text(value: str, what: str) -> float:
 
     part = r"(\d+(?:\.\d+)?)\s*([a-z]+)"
     if not re.fullmatch(rf"\s*(?:{part}\s*)+", value, re.ASCII):
-        raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
+        raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {shown(value)}")
     parts = re.findall(part, value, re.ASCII)
     factors = [_factor(unit) for _, unit in parts]
     if None in factors:
-        raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
+        raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {shown(value)}")
     known = [factor or 0 for factor in factors]
     if known != sorted(set(known), reverse=True):
         raise ValueError(
             f"{what} cannot be read as a duration: each unit goes in it once, the largest first, "
-            f"{EXAMPLES}; got {value!r}"
+            f"{EXAMPLES}; got {shown(value)}"
         )
     return sum(float(number) * factor for (number, _), factor in zip(parts, known, strict=True))
 
@@ -118,7 +120,7 @@ def _pair(value: tuple[Any, ...], what: str) -> float:
                 return number * float(factor) if abs(number) < LONGEST_MS else math.inf
         case _:
             pass
-    raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {value!r}")
+    raise ValueError(f"{what} cannot be read as a duration, {EXAMPLES}; got {shown(value)}")
 
 
 def to_wait(value: Wait | None, what: str = "wait") -> int | None:
@@ -133,6 +135,7 @@ def to_wait(value: Wait | None, what: str = "wait") -> int | None:
         )
     if value in ("forever", math.inf):
         raise ValueError(
-            f"{what} without a limit is {what}=True, else a duration, {EXAMPLES}; got {value!r}"
+            f"{what} without a limit is {what}=True, else a duration, {EXAMPLES}; "
+            f"got {shown(value)}"
         )
     return to_ms(value, what)

@@ -15,7 +15,8 @@ class LockNotAcquired(JobLockError):
     ``key`` is the lock asked for, ``holder`` who has it (``None`` if the store does not say),
     ``remaining`` the seconds until that lapses unless it is renewed, ``reason`` one of
     ``"held"``, ``"grace"``, ``"waiting"``, ``"timeout"``; from `joblock.require` ``"unheld"``, and
-    from the ``call`` of a job also the reasons of an `joblock.Outcome`.
+    from the ``call`` of a job also the reasons of an `joblock.Outcome`. ``prefix`` is what its
+    client puts before the key.
     """
 
     def __init__(
@@ -24,12 +25,14 @@ class LockNotAcquired(JobLockError):
         holder: str | None = None,
         remaining: float | None = None,
         reason: str = "held",
+        prefix: str = "",
     ) -> None:
-        super().__init__(key, holder, remaining, reason)
+        super().__init__(key, holder, remaining, reason, prefix)
         self.key = key
         self.holder = holder
         self.remaining = remaining
         self.reason = reason
+        self.prefix = prefix
 
     def __str__(self) -> str:
         if self.reason == "unheld":
@@ -53,8 +56,18 @@ class LockNotAcquired(JobLockError):
         )
         return (
             f"lock {self.key!r} not acquired: {what}{who}{when}; "
-            f"wait longer, or look at it with: joblock peek {self.key!r}"
+            f"wait longer, or look at it with: {_peek(self.prefix, self.key)}"
         )
+
+
+def _peek(prefix: str, key: str) -> str:
+    """The command that shows the lock, whatever JOBLOCK_PREFIX is where it is typed."""
+    from shlex import quote
+
+    # In a terminal neither may do anything: what cannot be typed is shown as Python writes it.
+    name = quote(key) if key.isprintable() else repr(key)
+    begin = f"JOBLOCK_PREFIX={quote(prefix) if prefix.isprintable() else repr(prefix)} "
+    return f"{begin if prefix else ''}joblock peek {'-- ' if key.startswith('-') else ''}{name}"
 
 
 class LockLost(JobLockError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from joblock.values.shown import shown
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -22,6 +24,8 @@ class Worker(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Worker:
         """Read what `joblock.values.identity.describe_worker` wrote."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a worker is read from the text that a store keeps; got {shown(text)}")
         host, _, rest = text.partition("\x1f")
         pid, _, label = rest.partition("\x1f")
         return cls(host, int(pid) if pid.isascii() and pid.isdigit() else 0, label)

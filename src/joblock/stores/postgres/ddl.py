@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from joblock.values.imports import importing
+from joblock.values.shown import shown
 
 DEFAULT_SCHEMA = "public"
 _LONGEST = 63
@@ -15,7 +16,7 @@ FORMAT = 1
 def quoted(name: str) -> str:
     """An identifier, quoted."""
     if not name or "\0" in name or len(name.encode()) > _LONGEST:
-        raise ValueError(f"a schema's name has 1 to 63 bytes and no NUL; got {name!r}")
+        raise ValueError(f"a schema's name has 1 to 63 bytes and no NUL; got {shown(name)}")
     return '"' + name.replace('"', '""') + '"'
 
 

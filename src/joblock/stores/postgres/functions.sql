@@ -914,6 +914,14 @@ begin
             select from {schema}.job_lock_waiters w where w.key = r.key and not w.parked);
 end $$;
 
+-- Whether a waiter is out of the line, was queued before that, and its client was not seen since.
+create or replace function {schema}.joblock_1_gone(w {schema}.job_lock_waiters, since bigint)
+returns boolean language sql stable as $$
+    select w.parked and w.queued_at <= since and not exists (
+        select from {schema}.job_lock_presence p
+        where p.key = w.key and p.client = w.client and p.until > since);
+$$;
+
 -- purge: how many keys that were idle that long were deleted. It goes through the keys in turn,
 -- a bounded number of them in each call, and passes over whatever is locked.
 create or replace function {schema}.joblock_1_purge(batch integer, idle bigint) returns text
@@ -923,6 +931,7 @@ declare
     after text;
     seen text[];
     stale text[];
+    crowded text[];
     deleted integer := 0;
     highest bigint;
 begin
@@ -953,6 +962,16 @@ begin
             deleted := deleted + array_length(stale, 1);
             update {schema}.job_lock_meta m set floor = greatest(m.floor, highest);
         end if;
+        -- A key that is never vacant is never idle: only here are those forgotten who once waited
+        -- for it. Not without its row, or one of them might just be asking again.
+        select array_agg(s.key) into crowded from (
+            select j.key from {schema}.job_locks j
+            where j.key = any (seen) and exists (
+                select from {schema}.job_lock_waiters w
+                where w.key = j.key and {schema}.joblock_1_gone(w, t - idle))
+            order by j.key for update skip locked) s;
+        delete from {schema}.job_lock_waiters w
+        where w.key = any (crowded) and {schema}.joblock_1_gone(w, t - idle);
         if deleted >= batch then
             after := stale[array_length(stale, 1)];
             exit;

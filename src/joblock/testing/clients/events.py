@@ -182,6 +182,30 @@ class Eventful(ClientScenarios):
         assert heard.until("store_error").token == lease.token
         a.do(lease.release)
 
+    def test_a_lease_that_nothing_bounds_is_told_once_when_it_gets_old(
+        self, stage: Stage, a: Actor, locks: Client
+    ) -> None:
+        stage.needs_manual_clock()
+        heard = Heard(locks)
+        with (
+            a.inside(locks.lock(stage.key, 30)) as lease,
+            a.inside(locks.lock(f"{stage.key}:bounded", 30, max_duration="1h")),
+        ):
+            assert heard.kinds(2) == ["acquired", "acquired"]
+            stage.elapse(290)
+            assert heard.queue.empty()
+            stage.elapse(600)
+            old = heard.next()
+            assert (old.kind, old.key, old.holder, old.token) == (
+                "held_long",
+                stage.key,
+                lease.holder,
+                lease.token,
+            )
+            assert old.held is not None
+            assert 300 <= old.held < 320
+        assert heard.kinds(2) == ["released", "released"]
+
     def test_a_subscriber_that_fails_or_hangs_breaks_and_delays_nothing(
         self, stage: Stage, a: Actor, locks: Client, caplog: pytest.LogCaptureFixture
     ) -> None:
