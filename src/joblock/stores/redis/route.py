@@ -6,6 +6,7 @@ asyncio driver each carry out in their way.
 
 from __future__ import annotations
 
+import time
 from binascii import crc_hqx
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -20,7 +21,7 @@ from joblock.stores.redis.wire import (
     TimedOut,
     pack,
 )
-from joblock.values.errors import StoreMisconfigured, StoreUnavailable
+from joblock.values.errors import StoreError, StoreMisconfigured, StoreUnavailable
 
 if TYPE_CHECKING:
     from joblock.stores.redis.shards import Ears
@@ -29,6 +30,17 @@ T = TypeVar("T")
 Then: TypeAlias = Callable[[list[Any]], bytes | None]
 
 SLOTS = 16384
+FRESH = 1.0
+"""Seconds for which what a sentinel said is believed. A failover takes longer, as a rule; and in
+one that the old primary survives, clients use it on for as long as they believe in it.
+"""
+
+AWAY = 30.0
+"""Seconds until sentinels are asked again that could not be reached, while the primary can."""
+
+FLIPS = 5
+"""How often sentinels may change their mind while a connection to the primary is made."""
+
 BROKEN = (ConnectFailed, Disconnected, TimedOut)
 
 
@@ -156,13 +168,17 @@ class SentinelRoute:
         self.login = target.login
         self._target = target
         self._primary: Place | None = None
+        self._ask_at = 0.0
 
     def find(self, key: str) -> Flow[Place]:
-        """Ask the sentinels, one after the other, unless it is known."""
+        """Ask the sentinels, one after the other, unless they were asked just now."""
         del key
-        if self._primary is None:
-            self._primary = yield from self._ask()
-        return self._primary
+        primary = self._primary
+        if primary is None:
+            return (yield from self._settle_on((yield from self._ask())))
+        if time.monotonic() >= self._ask_at:
+            return (yield from self._look_again(primary))
+        return primary
 
     def every(self) -> Flow[list[Place]]:
         """The one."""
@@ -180,15 +196,45 @@ class SentinelRoute:
     def waits(self, client: str, keys: Iterable[str]) -> None:
         """It listens at the primary."""
 
+    def _look_again(self, primary: Place) -> Flow[Place]:
+        self._ask_at = time.monotonic() + FRESH  # whoever comes meanwhile goes on as before
+        try:
+            named = yield from self._ask()
+        except StoreError:
+            self._ask_at = time.monotonic() + AWAY
+            return primary
+        if named == primary:
+            return primary
+        self.lost(primary)
+        yield Drop(primary)
+        return (yield from self._settle_on(named))
+
+    def _settle_on(self, named: Place) -> Flow[Place]:
+        """Connect there, and ask once more.
+
+        A primary that comes back just after another has taken its place is one, too, if asked
+        itself, until the sentinels make it a replica ten seconds later.
+        """
+        for _ in range(FLIPS):
+            yield from _ask_patiently(Send(named, self.login, pack("PING"), 1), self._target)
+            again = yield from self._ask()
+            if again == named:
+                break
+            yield Drop(named)
+            named = again
+        self._primary, self._ask_at = named, time.monotonic() + FRESH
+        return named
+
     def _ask(self) -> Flow[Place]:
         target = self._target
         question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.service)
         known, why = False, ""
         for sentinel in target.places:
+            ask = Send(sentinel, target.sentinel_login, question, 1)
             try:
-                replies = yield Send(sentinel, target.sentinel_login, question, 1)
-            except BROKEN as error:
-                why = f"{sentinel}: {error}"
+                replies = yield from _ask_patiently(ask, target)
+            except StoreUnavailable as error:
+                why = f"{sentinel}: {error.__cause__ or error}"
                 continue
             if isinstance(replies[0], ServerError):
                 raise refusal(target.shown, replies[0])
@@ -201,6 +247,18 @@ class SentinelRoute:
                 f"{target.shown}: the sentinels know no service {target.service!r}"
             )
         raise StoreUnavailable(f"{target.shown}: no sentinel can be reached ({why})")
+
+
+def _ask_patiently(ask: Send, target: Target) -> Flow[list[Any]]:
+    """Once more if the connection that was open has broken meanwhile; raises StoreUnavailable."""
+    try:
+        try:
+            return (yield ask)
+        except Disconnected:
+            yield Drop(ask.place)
+            return (yield ask)
+    except BROKEN as error:
+        raise StoreUnavailable(f"{target.shown}: {ask.place}: {error}") from error
 
 
 class ClusterRoute:
