@@ -1,4 +1,4 @@
-"""Real servers for the tests: PostgreSQL and PgBouncer on free ports, stopped by their own pid."""
+"""PostgreSQL and PgBouncer for the tests: on ports of their own, stopped by their own pid."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psycopg
 
-READY = 30.0
+sys.path.append(str(Path(__file__).parents[1]))
+
+from reserved_ports import reserved_port
+
+READY = 60.0
 
 SILENT = 10
 """Seconds that a server waits for a caller to say who it is. One that is shutting down waits for
@@ -23,12 +27,6 @@ such callers too, and kills its other processes only after five seconds.
 
 GONE = 90.0
 """Seconds in which a server must have ended that was told to, on however busy a machine."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def binary(name: str) -> str:
@@ -48,7 +46,7 @@ class Process:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="joblock-pg-"))
-        self.port = free_port()
+        self.port = reserved_port()
         self.who = account()
         if self.who is not None:
             os.chown(self.folder, self.who.pw_uid, self.who.pw_gid)

@@ -1,4 +1,4 @@
-"""Redis and Valkey servers for tests: started on free ports of 127.0.0.1, stopped by their pid."""
+"""Redis and Valkey servers for tests: started on ports of their own, stopped by their pid."""
 
 from __future__ import annotations
 
@@ -6,29 +6,19 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from joblock.stores.redis.wire import Parser, ServerError, pack
 
-PATIENCE = 20.0
+sys.path.append(str(Path(__file__).parents[1]))
+
+from reserved_ports import reserved_port
+
+PATIENCE = 60.0
 """Seconds in which a server must be up, or a state reached, or the test fails."""
-
-
-def free_port() -> int:
-    """A port that nobody uses now; a cluster needs the one 10,000 above as well."""
-    while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            if port > 55_000:
-                continue
-            try:
-                other.bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
-            return port
 
 
 def binary(name: str) -> str:
@@ -72,7 +62,7 @@ class Server:
         self.folder = folder
         self.options = options
         self.memory = memory
-        self.port = port or free_port()
+        self.port = port or reserved_port()
         self.start()
 
     @property
@@ -153,8 +143,8 @@ class Cluster:
     def __init__(
         self, program: str, folder: Path, replicas: int = 0, tls: list[str] | None = None
     ) -> None:
-        ports = [free_port() for _ in range(3 * (1 + replicas))]
-        self.tls_ports = [free_port() for _ in ports] if tls else [0] * len(ports)
+        ports = [reserved_port() for _ in range(3 * (1 + replicas))]
+        self.tls_ports = [reserved_port() for _ in ports] if tls else [0] * len(ports)
         self.nodes = [
             Server(
                 program,

@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 import valkey
-from redis_servers import Cluster, Server, binary, free_port, wait_until
+from redis_servers import Cluster, Server, binary, reserved_port, wait_until
 
 from joblock import AsyncJobLocks, JobLocks
 from joblock.values.errors import StoreUnavailable
@@ -65,7 +65,7 @@ class TlsServer(Server):
     """A server with a port for TLS, and a plain one for looking behind the store's back."""
 
     def __init__(self, program, folder, options):
-        self.tls_port = free_port()
+        self.tls_port = reserved_port()
         super().__init__(program, folder, "--tls-port", str(self.tls_port), *options)
 
     def tls_url(self, query):
