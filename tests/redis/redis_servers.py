@@ -71,6 +71,9 @@ class Server:
 
     def start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.memory is FORGETFUL:
+            # What its primary sent it at first, if it has been a replica.
+            (self.folder / "dump.rdb").unlink(missing_ok=True)
         self.process = subprocess.Popen(
             [
                 *self.before,
@@ -143,13 +146,15 @@ class Cluster:
     def __init__(
         self, program: str, folder: Path, replicas: int = 0, tls: list[str] | None = None
     ) -> None:
+        # Where nobody can take over, a node that a busy machine keeps waiting is no failed one.
+        patience = "2000" if replicas else "30000"
         ports = [reserved_port() for _ in range(3 * (1 + replicas))]
         self.tls_ports = [reserved_port() for _ in ports] if tls else [0] * len(ports)
         self.nodes = [
             Server(
                 program,
                 folder / str(port),
-                *("--cluster-enabled", "yes", "--cluster-node-timeout", "2000"),
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", patience),
                 *(("--tls-port", str(tls_port), "--tls-cluster", "yes", *tls) if tls else ()),
                 port=port,
             )
@@ -235,10 +240,15 @@ class Move:
 
 
 class Guarded:
-    """A primary, a replica, and three sentinels that watch over them; ``options`` are the two's."""
+    """A primary, a replica, and three sentinels that watch over them; ``options`` are the two's.
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    A primary that does not answer for ``down_after`` milliseconds is replaced: where nobody kills
+    it, that is to be longer than a busy machine may keep it waiting.
+    """
+
+    def __init__(self, folder: Path, *options: str, down_after: int = 1_000) -> None:
         program = binary("redis-server")
+        self._down_after = down_after
         at_once = "--repl-diskless-sync-delay", "0", *options
         self.primary = Server(program, folder / "primary", *at_once)
         self.replica = Server(
@@ -264,7 +274,7 @@ class Guarded:
         file = folder / f"sentinel{number}.conf"
         file.write_text(
             f"sentinel monitor mymaster 127.0.0.1 {self.primary.port} 2\n"
-            "sentinel down-after-milliseconds mymaster 1000\n"
+            f"sentinel down-after-milliseconds mymaster {self._down_after}\n"
             "sentinel failover-timeout mymaster 3000\n"
         )
         return str(file), "--sentinel"

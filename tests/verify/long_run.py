@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 _TESTS = Path(__file__).parents[1]
-sys.path += [str(_TESTS / "postgres"), str(_TESTS / "redis"), str(_TESTS.parent / "src")]
+sys.path += [str(_TESTS / "postgres"), str(_TESTS / "redis")]
 
 import postgres_servers  # noqa: E402
 import redis_servers  # noqa: E402
@@ -94,6 +94,7 @@ def main(store, seconds, seed="0"):
     """Make one run, and say how it went by the exit code."""
     make = {each.__name__: each for each in STORES}[store]
     kept = f"{store}-{seed}"
+    Path(f"{kept}.jsonl").unlink(missing_ok=True)  # a history is added to
     with tempfile.TemporaryDirectory() as folder:
         url, faults, server_faults, stop = make(Path(folder), int(seed))
         try:

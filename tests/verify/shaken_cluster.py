@@ -102,7 +102,13 @@ class ShakenCluster:
         return move.source.ask("CLUSTER", "COUNTKEYSINSLOT", move.slot) == 0
 
     def _recovered(self):
-        wait_until(self._whole, "every node is up, and has the same primaries", PATIENCE)
+        try:
+            wait_until(self._whole, "every node is up, and has the same primaries", PATIENCE)
+        except AssertionError as error:
+            for node in self.cluster.running():
+                error.add_note(f"{node.port}: {node.ask('ROLE')}")
+                error.add_note(node.ask("CLUSTER", "NODES").decode())
+            raise
 
     def _whole(self):
         try:

@@ -59,12 +59,13 @@ class ShakenSentinels:
         old, sentinel = self.guarded.primary, self.guarded.sentinels[0]
 
         def begun():
-            with suppress(ServerError):  # so soon after the last one it does not
-                sentinel.ask("SENTINEL", "FAILOVER", "mymaster")
-                return True
-            return False
+            if self._named_by(sentinel) == old.port:
+                with suppress(ServerError):  # so soon after the last one it does not
+                    sentinel.ask("SENTINEL", "FAILOVER", "mymaster")
+                return False
+            return True
 
-        wait_until(begun, "a sentinel begins to make the replica the primary", PATIENCE)
+        wait_until(begun, "a sentinel has made the replica the primary", PATIENCE)
         self._await_switch(old)
         self._await_whole()
 
@@ -77,7 +78,7 @@ class ShakenSentinels:
     def _await_switch(self, old):
         guarded = self.guarded
         wait_until(
-            lambda: all(port != old.port for port in self._named()),
+            lambda: old.port not in map(self._named_by, guarded.sentinels),
             "every sentinel names the other one",
             PATIENCE,
         )
@@ -86,10 +87,9 @@ class ShakenSentinels:
     def _await_whole(self):
         wait_until(self._whole, "they are a primary and its replica again", PATIENCE)
 
-    def _named(self):
-        for sentinel in self.guarded.sentinels:
-            _, port = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
-            yield int(port)
+    def _named_by(self, sentinel):
+        _, port = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
+        return int(port)
 
     def _whole(self):
         primary, replica = self.guarded.primary, self.guarded.replica
