@@ -37,6 +37,15 @@ def own_server(tmp_path):
 
 @pytest.fixture
 def guarded(tmp_path):
+    """A primary that nobody kills."""
+    guarded = Guarded(tmp_path, down_after=60_000)
+    yield guarded
+    guarded.stop()
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A primary that is soon replaced when it is killed."""
     guarded = Guarded(tmp_path)
     yield guarded
     guarded.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
@@ -16,7 +17,7 @@ from joblock.stores.redis import RedisStore, shards
 from joblock.stores.redis.route import slot_of
 from joblock.stores.redis.scripts import row_name, shard_channel
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -125,9 +126,11 @@ def test_two_clients_hand_keys_of_all_nodes_to_and_fro_without_a_broadcast(own_c
         )
         for node in own_cluster.nodes:
             node.ask("CONFIG", "RESETSTAT")
+        begun = time.monotonic()
         list(ex.map(turns, [a, b], [50, 50]))
+        checks = 2 * 3 * int(time.monotonic() - begun)  # at most: of each client, at each node
         assert [node.calls("publish") for node in own_cluster.nodes] == [0, 0, 0]
-        assert sum(node.calls("evalsha") for node in own_cluster.nodes) <= 300 * 3 + 30
+        assert sum(node.calls("evalsha") for node in own_cluster.nodes) <= 300 * 3 + 30 + checks
 
 
 def listeners(cluster, key):

@@ -155,7 +155,7 @@ def test_hand_offs_between_waiting_threads_take_three_commands_each(own_server):
     with JobLocks(own_server.url) as locks:
 
         def work() -> None:
-            ready.wait(10)
+            ready.wait(60)
             with locks.lock("k", ttl=60, wait=60):
                 pass
 
@@ -164,12 +164,15 @@ def test_hand_offs_between_waiting_threads_take_three_commands_each(own_server):
                 threads.append(threading.Thread(target=work))
                 threads[-1].start()
             own_server.ask("CONFIG", "RESETSTAT")
-            ready.wait(10)
+            ready.wait(60)
             wait_until(lambda: len(locks.model.waiters("k")) == 10, "all are queued")
-            looked = own_server.calls("evalsha")
+            looked, begun = own_server.calls("evalsha"), time.monotonic()
         for thread in threads:
-            thread.join(30)
-        assert own_server.calls("evalsha") - looked <= 2 * 10 + 5  # the first release, some checks
+            thread.join(60)
+        # The first release, some checks; and for each second that a busy machine takes, another
+        # check, or a claim that was confirmed too late.
+        more = 5 + 4 * int(time.monotonic() - begun)
+        assert own_server.calls("evalsha") - looked <= 2 * 10 + more
 
 
 def test_a_thousand_waiters_that_idle_cost_less_than_a_command_a_second(own_server):

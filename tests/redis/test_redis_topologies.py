@@ -11,7 +11,7 @@ from redis_harness import RedisHarness, TurnedHarness, TurnedStore
 from redis_servers import Guarded
 
 from joblock.store.ops import Purge
-from joblock.stores.redis import RedisStore
+from joblock.stores.redis import RedisStore, flows
 from joblock.stores.redis.scripts import FLOOR_MS, row_name
 from joblock.testing import StoreContract
 from joblock.testing.clients.locking import Locking
@@ -81,7 +81,7 @@ class OneSlot(Bench):
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """A primary that nobody will kill, its replica, and their sentinels."""
-    guarded = Guarded(tmp_path_factory.mktemp("watched"))
+    guarded = Guarded(tmp_path_factory.mktemp("watched"), down_after=60_000)
     yield guarded
     guarded.stop()
 
@@ -115,6 +115,7 @@ class TestBehindSentinelsWithAReplicaThatAcknowledges(Holding, Queue, Drivers):
     @pytest.fixture
     def harness(self, watched, monkeypatch):
         self.watched = watched
+        monkeypatch.setattr(flows, "REPLICAS_MS", 3_000)  # where it is busy, too
         return TurnedHarness(Sentinels(watched, f"{watched.url}?min_replicas=1"), monkeypatch)
 
 
