@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks import contenders
 from benchmarks.measure import Candidate
-from benchmarks.servers import Store, processor
+from benchmarks.processor import processor
+from benchmarks.servers import Store
 from benchmarks.turns import Turn, Turns
 
 if TYPE_CHECKING:

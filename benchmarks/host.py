@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import load
+from benchmarks.processor import pin
 from benchmarks.turns import Turns
 
 
@@ -245,8 +246,8 @@ async def _enter(fresh: Any) -> None:
 
 
 def main(name: str, url: str, key: str, cpu: str = "") -> None:
-    if cpu and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(cpu)})
+    if cpu:
+        pin(0, cpu)
     # What a library prints is no answer.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

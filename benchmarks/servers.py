@@ -7,7 +7,6 @@ the work of both sides and repeats; one for hand-offs is not.
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import sys
 import tempfile
@@ -18,30 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.contenders import ROOT
+from benchmarks.processor import pin, processor
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-
-def processor() -> str:
-    """The one that cycles are pinned to, or nothing where that cannot be done."""
-    if not hasattr(os, "sched_getaffinity"):
-        return ""
-    return str(max(os.sched_getaffinity(0)))
-
-
-@contextmanager
-def pinned() -> Iterator[None]:
-    """This process itself, for what is not measured in one of its own."""
-    if not processor():
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {int(processor())})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _tests_module(path: str) -> ModuleType:
@@ -58,7 +37,7 @@ def _tests_module(path: str) -> ModuleType:
 
 def _pin(pid: int, pinned: bool) -> None:
     if pinned and processor():
-        os.sched_setaffinity(pid, {int(processor())})
+        pin(pid, processor())
 
 
 class Store:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from benchmarks import servers
 from benchmarks.contenders.shape import POSTGRES_TABLE
 from benchmarks.measure import Candidate, compare
+from benchmarks.processor import pinned
 from benchmarks.result import Result, Table, at_most, number
 from benchmarks.subjects import Bench
 from joblock import JobLocks
@@ -36,7 +37,7 @@ def run(bench: Bench) -> Result:
     """One round of the keeper's: build the batch, send it, take the reply in."""
     result = Result("renewal")
     leases = bench.many(10_000)
-    with servers.pinned():
+    with pinned():
         _memory(result, leases)
         with servers.sqlite() as store:
             _beside(result, "SQLite", store.url, "one transaction", _floor_sqlite, leases)

@@ -47,6 +47,29 @@ def test_one_who_has_all_the_turns_hands_nothing_on():
         read_turns(turns((0, 10, 20, 1), (21, 22, 30, 1), (31, 32, 40, 1)))
 
 
+def test_a_round_has_as_many_turns_as_fit_however_long_the_first_one_took():
+    asked: list[int] = []
+
+    def connects_first(turns: int) -> float:
+        asked.append(turns)
+        return (5.0 if len(asked) == 1 else 0.0) + turns * 0.001
+
+    found = compare({"floor": connects_first}, rounds=3, seconds=0.3)
+    assert asked[-3:] == [300, 300, 300]
+    assert found.figures["floor"].high == pytest.approx(1000)
+
+
+def test_an_interruption_while_it_warms_up_makes_no_round_shorter():
+    asked: list[int] = []
+
+    def interrupted(turns: int) -> float:
+        asked.append(turns)
+        return (5.0 if len(asked) == 3 else 0.0) + turns * 0.001
+
+    compare({"floor": interrupted}, rounds=1, seconds=0.3)
+    assert asked[-1] == 300
+
+
 def test_what_one_process_notes_another_reads(tmp_path):
     Turns.create(tmp_path / "turns")
     before = time.monotonic_ns()
