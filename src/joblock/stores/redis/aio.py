@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from joblock.store.ops import Acquire, Force
+from joblock.store.ops import Acquire, Force, Release
 from joblock.stores.redis import commands
+from joblock.stores.redis.asked import Asked
 from joblock.stores.redis.flows import perform
 from joblock.stores.redis.login import check_greeting, greeting, tls_context
 from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, route_to
-from joblock.stores.redis.sync import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from joblock.stores.redis.sync import CONNECT_TIMEOUT, READ_SIZE, REPLY_TIMEOUT
 from joblock.stores.redis.target import Login, Place, Target
-from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
+from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_short
 from joblock.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ TICK = REPLY_TIMEOUT / 4
 """Seconds between looks at whether replies still come."""
 
 
-class AsyncConnection(asyncio.Protocol):
+class AsyncConnection(asyncio.BufferedProtocol):
     """One socket and the requests that wait for their replies on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hand: Hand) -> None:
@@ -37,37 +38,43 @@ class AsyncConnection(asyncio.Protocol):
         self._loop = loop
         self._hand = hand
         self._parser = Parser()
-        self._asked: deque[tuple[asyncio.Future[Any], int, str]] = deque()
+        self._room = memoryview(bytearray(READ_SIZE))
+        self._asked: deque[Asked] = deque()
+        self._arrived: deque[Any] = deque()
         self._replies: list[Any] = []
-        self._settling: dict[asyncio.Future[Any], list[Callable[[], None]]] = {}
+        self._settling: dict[Asked, list[Callable[[], None]]] = {}
         self._unsent: list[bytes] = []
+        self._answering = False
         self._timer: asyncio.TimerHandle | None = None
         self._silence = 0
 
-    def ask(self, data: bytes, count: int, holder: str) -> asyncio.Future[Any]:
-        """Send commands; the future of their replies, or of the one reply if ``count`` is 0."""
-        future = self._loop.create_future()
+    def ask(self, data: bytes, count: int, holder: str) -> Asked:
+        """Send commands; await their replies, or the one reply if ``count`` is 0."""
+        asked = Asked(self._loop, count, holder)
         if self.closed:
-            future.set_exception(Disconnected("the connection is closed"))
-            return future
-        if not self._asked:
+            asked.fail(Disconnected("the connection is closed"))
+            return asked
+        if self._answering:
+            # Whoever else is answered now may ask something too: go out together.
+            self._unsent.append(data)
+        elif not self._asked:
             self._transport.write(data)
         else:
             # Others are waiting already: go out together with whatever else this turn brings.
             if not self._unsent:
                 self._loop.call_soon(self._flush)
             self._unsent.append(data)
-        self._asked.append((future, count, holder))
+        self._asked.append(asked)
         if self._timer is None:
             self._silence = 0
             self._timer = self._loop.call_later(TICK, self._tick)
-        return future
+        return asked
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
         """Call ``then`` once no cancelled request for that holder is on its way here."""
-        for future, _, name in reversed(self._asked):
-            if name == holder and future.cancelled():
-                self._settling.setdefault(future, []).append(then)
+        for asked in reversed(self._asked):
+            if asked.holder == holder and asked.cancelled:
+                self._settling.setdefault(asked, []).append(then)
                 return
         then()
 
@@ -75,7 +82,7 @@ class AsyncConnection(asyncio.Protocol):
         """Return once nothing that was asked so far is on its way, answered or not."""
         if self._asked:
             over = self._loop.create_future()
-            self._settling.setdefault(self._asked[-1][0], []).append(lambda: _settle(over))
+            self._settling.setdefault(self._asked[-1], []).append(lambda: _settle(over))
             await over
 
     def close(self, error: Exception | None = None) -> None:
@@ -91,60 +98,78 @@ class AsyncConnection(asyncio.Protocol):
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what comes: always the same place, since new memory would cost more."""
+        del sizehint
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand replies to those who asked, in order."""
         self._silence = 0
-        if self._parser.idle and not self._replies:
-            reply = only_bulk(data)
-            if reply is not None and self._asked and self._asked[0][1] == 0:
-                self._answer(reply)
+        data = bytes(self._room[:nbytes])
+        reply = only_short(data) if self._parser.idle else None
+        if reply is not None:
+            self._arrived.append(reply)
+        else:
+            try:
+                self._arrived += self._parser.feed(data)
+            except Disconnected as error:
+                self.close(error)
                 return
-        try:
-            replies = self._parser.feed(data)
-        except Disconnected as error:
-            self.close(error)
-            return
-        for reply in replies:
-            if not self._asked:
-                self.close()
-                return
-            count = self._asked[0][1]
-            if not count:
-                self._answer(reply)
-                continue
-            self._replies.append(reply)
-            if len(self._replies) == count:
-                whole, self._replies = self._replies, []
-                self._answer(whole)
+        self._answer_all()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who still waits."""
         self.closed = True
         self._fail(Disconnected(str(exc or "the server closed the connection")))
 
-    def _answer(self, reply: Any) -> None:
-        future, count, _ = self._asked.popleft()
-        # Also where the request was cancelled: whom others are to tell does not depend on that.
+    def _answer_all(self) -> None:
+        arrived, self._answering = self._arrived, True
+        try:
+            while arrived:
+                if not self._asked:
+                    self.close()
+                    return
+                self._take(arrived.popleft())
+        finally:
+            self._answering = False
+            if self._unsent:
+                self._flush()
+            if arrived:
+                # A task was ended by an exception that ends the loop as well (SystemExit): should
+                # that go on, the others are answered.
+                self._loop.call_soon(self._answer_all)
+
+    def _take(self, reply: Any) -> None:
+        count = self._asked[0].count
         if count:
-            reply = self._hand.all_opened(reply)
+            self._replies.append(reply)
+            if len(self._replies) < count:
+                return
+            reply, self._replies = self._hand.all_opened(self._replies), []
         elif type(reply) is list:
+            # Also where the request was cancelled: whom others are to tell does not depend on that.
             reply = self._hand.opened(reply)
-        if not future.done():
-            future.set_result(reply)
+        asked = self._asked.popleft()
+        try:
+            asked.answer(reply)
+        finally:
+            self._settle(asked)
+
+    def _settle(self, asked: Asked) -> None:
         if self._settling:
-            for then in self._settling.pop(future, ()):
+            for then in self._settling.pop(asked, ()):
                 then()
 
     def _fail(self, error: Exception) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._arrived.clear()
         while self._asked:
-            future = self._asked.popleft()[0]
-            if not future.done():
-                future.set_exception(error)
-            for then in self._settling.pop(future, ()):
-                then()
+            asked = self._asked.popleft()
+            asked.fail(error)
+            self._settle(asked)
 
     def _flush(self) -> None:
         data, self._unsent = self._unsent, []
@@ -172,24 +197,29 @@ class AsyncDriver:
         self._route: Route = route_to(target, ears)
         self._open: dict[Place, AsyncConnection] = {}
         self._opening: dict[Place, asyncio.Task[AsyncConnection]] = {}
+        # One server and nothing to count: most operations are a single exchange with it.
         self._only: Place | None = None
+        self._usual: AsyncConnection | None = None
         if isinstance(self._route, SingleRoute) and not target.min_replicas:
             self._only = self._route.place
 
     async def call(self, op: Any) -> Any:
         """Do ``op``; see `joblock.store.contract.AsyncDriver`."""
-        connection, resent = self._open.get(self._only) if self._only else None, False
+        connection, resent = self._usual, False
         if connection is not None and not connection.closed:
-            kind: Any = cast("Any", type(op))
+            kind: Any = op.__class__
+            holder: str = getattr(op, "holder", "")
             if kind is Acquire:
-                data, read = commands.acquire(op, clustered=False).packed(), commands.read_acquire
+                data, read = commands.packed_acquire(op), commands.read_acquire
+            elif kind is Release:
+                data, read = commands.packed_release(op), commands.read_released
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()
             else:
                 return await self._run(perform(op, self._route, self._target))
             try:
-                reply = await connection.ask(data, 0, getattr(op, "holder", ""))
+                reply = await connection.ask(data, 0, holder)
                 # An error comes up again in the flow, which knows what to do about it.
                 if not isinstance(reply, Exception):
                     return read(op, reply)
@@ -221,7 +251,7 @@ class AsyncDriver:
         if self._opening:
             # Cancelling them would look to their callers as if these had been cancelled.
             await asyncio.wait(list(self._opening.values()))
-        opened, self._open = self._open, {}
+        opened, self._open, self._usual = self._open, {}, None
         for connection in opened.values():
             # What undoes a cancelled request goes another way, and must not come before it.
             await connection.answered()
@@ -268,7 +298,9 @@ class AsyncDriver:
     def _opened(self, place: Place, task: asyncio.Task[AsyncConnection]) -> None:
         self._opening.pop(place, None)
         if not task.cancelled() and task.exception() is None:
-            self._open[place] = task.result()
+            self._open[place] = opened = task.result()
+            if place == self._only:
+                self._usual = opened
 
     async def _connect(self, place: Place, login: Login) -> AsyncConnection:
         loop, connection = self._loop, AsyncConnection(self._loop, self._hand)

@@ -113,6 +113,30 @@ def acquire(op: Acquire, *, clustered: bool) -> Command:
     return _acquiring(op, 13, rest)
 
 
+def packed_acquire(op: Acquire) -> bytes:
+    """The bytes of `acquire` for a single server, most of which are kept for the next time."""
+    queue = op.queue
+    if queue is not None and queue.arrival:
+        return acquire(op, clustered=False).packed()
+    before, after = _acquire_form(script("acquire"), op.key, op[2:])
+    holder = op.holder.encode()
+    return b"%b$%d\r\n%b\r\n%b" % (before, len(holder), holder, after)
+
+
+@lru_cache(maxsize=2048)
+def _acquire_form(by: Script, key: str, terms: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """What comes before the holder, and after it."""
+    del by  # those with the hash of another script are no use
+    op = Acquire(key, _NOBODY, *terms)
+    before, _, after = acquire(op, clustered=False).packed().partition(_PACKED_NOBODY)
+    return before, after
+
+
+_NOBODY = "\0"
+_PACKED_NOBODY = pack_bulk(_NOBODY.encode())
+"""No holder, and nothing that a key or a label could contain."""
+
+
 def _acquiring(op: Acquire, arguments: int, rest: bytes) -> Command:
     command = Command(op.key, script("acquire"), KEYS, arguments, rest)
     if op.occurrence is None:
@@ -149,6 +173,7 @@ def _mark(key: str) -> str:
     if len(_marked) >= _MARKED_AT_MOST:
         _marked.clear()
         _mark.cache_clear()
+        _acquire_form.cache_clear()
     _marked[mark] = key
     return mark
 
@@ -173,6 +198,29 @@ def release(op: Release) -> Command:
     if op.done is None:
         return command
     return _once(command, "release_once", op.done.occurrence, op.done.ttl)
+
+
+def packed_release(op: Release) -> bytes:
+    """The bytes of `release`, most of which are kept for the next time."""
+    before, after = _release_form(script("release"), op.key, op[3:])
+    holder, token = op.holder.encode(), b"%d" % op.token
+    return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n%b" % (
+        before,
+        len(holder),
+        holder,
+        len(token),
+        token,
+        after,
+    )
+
+
+@lru_cache(maxsize=2048)
+def _release_form(by: Script, key: str, ending: tuple[Any, ...]) -> tuple[bytes, bytes]:
+    """What comes before the holder, and after the token behind it."""
+    del by
+    op = Release(key, _NOBODY, 0, *ending)
+    before, _, after = release(op).packed().partition(_PACKED_NOBODY + pack_bulk(b"0"))
+    return before, after
 
 
 def leave(op: Leave) -> Command:

@@ -10,15 +10,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from joblock.store.ops import Acquire, Force
+from joblock.store.ops import Acquire, Force, Release
 from joblock.stores.redis import commands
 from joblock.stores.redis.flows import perform
 from joblock.stores.redis.login import check_greeting, greeting, tls_context
 from joblock.stores.redis.route import Flow, Route, Send, SingleRoute, Sleep, route_to
 from joblock.stores.redis.target import Login, Place, Target
-from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_bulk
+from joblock.stores.redis.wire import ConnectFailed, Disconnected, Parser, TimedOut, only_short
 from joblock.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Connection:
             received = self._sock.recv(READ_SIZE)
         except OSError as error:
             raise _broken(error) from error
-        reply = only_bulk(received)
+        reply = only_short(received)
         return reply if reply is not None else self._rest(received, 1)[0]
 
     def ask(self, data: bytes, count: int) -> list[Any]:
@@ -253,9 +253,11 @@ class SyncDriver:
         """Do ``op``; see `joblock.store.contract.Driver`."""
         only, resent = self._only, False
         if only is not None:
-            kind: Any = cast("Any", type(op))
+            kind: Any = op.__class__
             if kind is Acquire:
-                data, read = commands.acquire(op, clustered=False).packed(), commands.read_acquire
+                data, read = commands.packed_acquire(op), commands.read_acquire
+            elif kind is Release:
+                data, read = commands.packed_release(op), commands.read_released
             elif kind in commands.SIMPLE and kind is not Force:
                 ask, read = commands.SIMPLE[kind]
                 data = ask(op).packed()

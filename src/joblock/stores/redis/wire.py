@@ -48,13 +48,13 @@ def pack(*arguments: bytes | str | int) -> bytes:
     return b"".join(parts)
 
 
-def only_bulk(data: bytes) -> bytes | None:
-    """The reply if ``data`` is exactly one short text, which nearly every reply is."""
+def only_short(data: bytes) -> Any:
+    """The reply if ``data`` is exactly one short text or a yes or no, as nearly every reply is."""
     if data[:1] == b"$":
         end = data.find(b"\r\n", 1, 12)
         if end > 0 and len(data) == end + 4 + int(data[1:end]):
             return data[end + 2 : -2]
-    return None
+    return 1 if data == b":1\r\n" else None
 
 
 class Parser:

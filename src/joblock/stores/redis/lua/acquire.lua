@@ -2,30 +2,33 @@
 -- ARGV: holder, ttl, weight, limit, at_least, extend_only, worker, and to be queued also: client,
 -- arrival, listening, skip_grace, join ("-": none), mark.
 
--- The common case first: the key is free, so nobody has it or waits for it.
+-- The common case first: the key is free, so nobody has it or waits for it. The numbers of the clock
+-- stay the digits they come as, since each number made and written anew shows here.
 local holder, join = ARGV[1], tonumber(ARGV[12])
 do
   local row = redis.call('GET', KEYS[1])
   if not row or string.byte(row) == 70 then
     local time = redis.call('TIME')
-    local token, ok = time[1] * 1000000 + time[2], '0'
-    local now = math.floor(token / 1000)
+    local us = string.format('%06d', time[2])
+    local now, token, ok = time[1] .. string.sub(us, 1, 3), time[1] .. us, '0'
     if row then
       local last
       last, ok = string.match(row, '^F(%d+) (%d+)')
-      token = math.max(token, last + 1)
+      if tonumber(last) >= tonumber(token) then token = string.format('%.0f', last + 1) end
     end
     if not join or join == 0 or tonumber(ok) < join then
-      local ttl, at_least = tonumber(ARGV[2]), tonumber(ARGV[5])
+      local expires, opens, kept = string.format('%.0f', now + ARGV[2]), '0', ARGV[2] + LINGER
+      if ARGV[5] ~= '0' then
+        opens = string.format('%.0f', now + ARGV[5])
+        kept = math.max(kept, ARGV[5] + LINGER)
+      end
       redis.call(
         'SET', KEYS[1],
-        string.format('L%.0f %s', token, ok) .. '\0' .. string.format(
-          '%.0f %.0f %.0f %.0f 0 %s %s 0', token, now, now + ttl,
-          at_least == 0 and 0 or now + at_least, ARGV[3], ARGV[4]
-        ) .. '\0' .. holder .. '\0\0' .. ARGV[7],
-        'PX', string.format('%.0f', math.max(ttl, at_least) + LINGER)
+        'L' .. token .. ' ' .. ok .. '\0' .. token .. ' ' .. now .. ' ' .. expires .. ' ' .. opens
+          .. ' 0 ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' 0\0' .. holder .. '\0\0' .. ARGV[7],
+        'PX', string.format('%.0f', kept)
       )
-      return string.format('G%.0f %.0f %.0f 0 0 ', token, now, now + ttl)
+      return 'G' .. token .. ' ' .. now .. ' ' .. expires .. ' 0 0 '
     end
   end
 end

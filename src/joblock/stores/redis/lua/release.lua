@@ -13,7 +13,7 @@ do
     local time = redis.call('TIME')
     local ahead = token / 1000 - time[1] * 1000 - time[2] / 1000
     local free = 'F' .. token .. ' ' .. ok .. '\0'
-    local ms = string.format('%.0f', math.max(0, ahead) + FLOOR)
+    local ms = ahead > 0 and string.format('%.0f', ahead + FLOOR) or FLOOR
     if redis.pcall('SET', KEYS[1], free, 'PX', ms).err then
       -- The memory is full: once a script has written what takes none, it may go on.
       redis.call('PEXPIRE', KEYS[1], ms)
