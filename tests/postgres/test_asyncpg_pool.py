@@ -63,8 +63,8 @@ async def test_no_connection_of_the_pool_is_used(pool, key):
 
 
 async def test_a_loop_that_is_blocked_for_many_ttls_keeps_its_lease(pool, key):
-    async with AsyncJobLocks(pool) as locks, locks.lock(key, ttl=2) as lease:
-        time.sleep(4.5)  # noqa: ASYNC251 - that is the point
+    async with AsyncJobLocks(pool) as locks, locks.lock(key, ttl=4) as lease:
+        time.sleep(9)  # noqa: ASYNC251 - that is the point
         assert lease.held
 
 
@@ -80,7 +80,7 @@ async def test_waiters_are_woken_in_turn(pool, key):
             waiting: list[asyncio.Task[None]] = []
             for number in range(5):
                 waiting.append(asyncio.create_task(work(number)))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while len(await locks.model.waiters(key)) <= number:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
         await asyncio.gather(*waiting)
@@ -138,21 +138,24 @@ async def test_another_default_isolation_level_changes_nothing(pg, key, level):
     async with (
         asyncpg.create_pool(pg.url, min_size=1, server_settings=settings) as pool,
         AsyncJobLocks(pool) as locks,
-        locks.lock(key, ttl=2) as lease,
+        locks.lock(key, ttl=6) as lease,
     ):
-        await asyncio.sleep(2.5)  # more than a ttl: it has been renewed
-        assert lease.held
+        first = await locks.model.peek(key)
+        async with asyncio.timeout(60):
+            while (await locks.model.peek(key)).expires_at == first.expires_at:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert lease.held  # and it has been renewed
         assert await locks.acquire(key) is None
 
 
 async def test_a_server_that_restarts_costs_no_lease(own_pg, key):
     async with AsyncJobLocks(asyncpg.create_pool(own_pg.url, min_size=0)) as locks:
-        async with locks.lock(key, ttl=30) as lease:
+        async with locks.lock(key, ttl=600) as lease:
             await asyncio.to_thread(own_pg.crash)
             with pytest.raises(StoreUnavailable):
                 await locks.model.peek(key)
             await asyncio.to_thread(own_pg.start)
-            await lease.refresh(30)
+            await lease.refresh(600)
             assert lease.held
         assert await locks.model.peek(key) is None
 
@@ -205,7 +208,7 @@ async def test_acquires_that_are_cancelled_behind_a_slow_network_leave_nothing_h
                     continue
                 if lease is not None:  # the one before may be on its way out still
                     await lease.release()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await locks.model.holders(key) or await locks.model.waiters(key):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
     finally:
