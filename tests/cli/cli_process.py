@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which what a test waits for is taken as never to come."""
+
+TTL = "6s"
+"""For a lease that is renewed, or lost and missed, within a test: a busy machine may keep a process
+from running for a second or two, and only then is it lost by itself.
+"""
 
 JOBLOCK = (sys.executable, "-m", "joblock.cli")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from cli_process import wait_until
+from cli_process import TTL, wait_until
 
 FORWARDED_STOP = 128 + signal.SIGTERM
 
@@ -85,7 +85,7 @@ def test_a_run_that_fails_is_run_by_exactly_one_of_those_who_joined_it(job, queu
 
 
 def test_a_run_that_is_killed_is_run_by_exactly_one_of_those_who_joined_it(job, queued):
-    first = job("--join", "--ttl", "2s")
+    first = job("--join", "--ttl", TTL)
     first.expect("started")
     joiners = [job("--join") for _ in range(3)]
     queued("migrate", 3)

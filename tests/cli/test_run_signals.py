@@ -8,10 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cli_process import wait_until
+from cli_process import TTL, wait_until
+
+from joblock.values.durations import to_ms
+
+TTL_OF_A_RUN = timedelta(milliseconds=to_ms(TTL))
 
 FORWARDED = ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"]
 
@@ -90,7 +95,7 @@ def test_a_store_that_does_not_answer_keeps_no_signal_waiting(cli, locks):
 
 def test_the_lease_is_kept_while_the_command_takes_its_time_to_obey(cli, locks):
     script = "trap 'echo told; read _; exit 4' TERM; echo started; while :; do sleep 0.05; done"
-    run = cli.start("run", "--ttl", "1500ms", "k", "--", "sh", "-c", script)
+    run = cli.start("run", "--ttl", TTL, "k", "--", "sh", "-c", script)
     run.expect("started")
     run.signal(signal.SIGTERM)
     run.expect("told")
@@ -155,7 +160,7 @@ def test_a_signal_that_was_blocked_ends_a_wait_all_the_same(cli, locks, queued):
 
 
 def test_a_stopped_command_keeps_its_lease(cli, locks):
-    run = cli.start("run", "--ttl", "1500ms", "k", "--", "sh", "-c", "echo $$; read _; echo on")
+    run = cli.start("run", "--ttl", TTL, "k", "--", "sh", "-c", "echo $$; read _; echo on")
     command = int(run.line())
     subprocess.run(["kill", "-STOP", str(command)], check=True)
     _wait_for_renewals(locks)
@@ -183,9 +188,9 @@ def test_a_signal_at_any_moment_leaves_the_key_free_and_no_traceback(cli, locks,
 
 
 def _wait_for_renewals(locks):
-    """Until the lease has lived for more than twice its ttl."""
+    """Until the lease has lived for longer than its ttl."""
     first = locks.model.peek("k")
-    far = first.expires_at + 1.5 * (first.expires_at - first.acquired_at)
+    far = first.acquired_at + 2.1 * TTL_OF_A_RUN
     wait_until(lambda: locks.model.peek("k").expires_at > far, "a renewal")
     assert locks.model.peek("k").token == first.token
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from cli_process import JOBLOCK, PATIENCE, wait_until
+from cli_process import JOBLOCK, PATIENCE, TTL, wait_until
 
 READ = "read x; echo got:$x"
 
@@ -164,7 +164,7 @@ while True:
 
 def test_a_run_that_was_stopped_for_longer_than_its_ttl_does_not_go_on(shell, locks, tmp_path):
     (tmp_path / "beat.py").write_text(BEAT)
-    shell.sendline("joblock run --ttl 2s k -- python3 beat.py")
+    shell.sendline(f"joblock run --ttl {TTL} k -- python3 beat.py")
     shell.expect_exact("started")
     shell.sendcontrol("z")
     shell.expect("Stopped")

@@ -33,7 +33,7 @@ for number in range(4):
 time.sleep(moment)
 pid = os.fork()
 if not pid:
-    signal.alarm(25)  # one that hangs does not heed its wait of 4 seconds either
+    signal.alarm(60)  # one that hangs does not heed its wait of 4 seconds either
     with locks().lock("child", wait="4s") as lease:
         print(lease.held, flush=True)
     os._exit(0)
@@ -55,7 +55,9 @@ def test_a_child_forked_during_the_first_use_of_a_client_locks_right_away(
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         env={**os.environ, "JOBLOCK_PREFIX": prefix},
     )
-    assert (ended.stdout, ended.stderr) == ("True\n0\n", "")
+    assert ended.stdout == "True\n0\n", ended.stderr
+    # Nothing more: on a busy machine the library may warn that its keeper was kept waiting.
+    assert "Traceback" not in ended.stderr

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from joblock.values.records import JobLock, Waiting
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds for what must come, on a busy machine."""
 
 PROLOGUE = """
