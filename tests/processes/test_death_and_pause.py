@@ -155,9 +155,7 @@ def test_a_killed_waiter_costs_the_next_one_little(workers: Workers, spectator: 
     holder.tell("release")
     assert holder.hear() == "True"
     alive.hear()
-    assert time.monotonic() - released < PRESENCE_MS / 1000, (
-        "a claim, a check, no more"
-    )
+    assert time.monotonic() - released < PRESENCE_MS / 1000, "a claim, a check, no more"
     alive.tell()
     assert alive.ended() == 0
 
