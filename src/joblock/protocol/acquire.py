@@ -371,9 +371,10 @@ class _Wait:
             return error
 
     def _last_chance(self) -> Flow[AcquireReply]:
-        """Ask without queueing, which also learns who holds it by now; then leave the queue."""
-        self.sent = self.desk.clock.monotonic()
-        reply: AcquireReply = yield _operation(self.desk, self.request, self.holder, None)
+        """Ask once more, who holds it or how the run that was joined has ended; then leave."""
+        reply = yield from self._ask_again()
+        if isinstance(reply, StoreUnavailable):
+            raise reply
         if type(reply) is Busy:
             yield from self._leave()
         return reply

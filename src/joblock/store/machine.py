@@ -194,7 +194,7 @@ class Rows(Protocol):
         ...
 
     def joiners(self, token: int) -> list[Waiter]:
-        """Those in the queue that joined a run up to that one, oldest first."""
+        """Those that joined a run up to that one, parked ones included."""
         ...
 
     def clients(self) -> list[str]:
@@ -577,13 +577,15 @@ def _refuse(rows: Rows, at: Now, op: Acquire, waiter: Waiter | None, epoch: int)
     remaining = first.until() - now
     if queue is None:
         return Busy(first.holder, remaining, why, first.token)
+    # What a grace is left of has ended before: it is the next run that a joiner joins.
+    joins = first.token + (_state(first, now) == "grace")
     if waiter is None:
-        waiter = _new_waiter(rows, now, op, queue, first.token)
+        waiter = _new_waiter(rows, now, op, queue, joins)
     elif queue.join is None:
         waiter.join = None
     rows.enqueue(waiter)
-    joined = waiter.join or first.token
-    return Busy(first.holder, remaining, why, joined, waiter.arrival, epoch)
+    run = waiter.join or joins if queue.join == 0 else first.token
+    return Busy(first.holder, remaining, why, run, waiter.arrival, epoch)
 
 
 def _report(rows: Rows, now: int, queue: Queueing, waiter: Waiter | None) -> int:

@@ -84,8 +84,9 @@ class Busy(NamedTuple):
 
     ``arrival`` is 0 unless the caller is queued now. ``epoch`` names the client's presence as of
     this moment: the store has forgotten no waiter of a client whose epoch is still the same.
-    ``token`` is the run in the way, which is the one that a joiner joins. Why ``"done"``: nobody
-    may be in the way, but the occurrence is over, and the caller is queued no more.
+    ``token`` is the run in the way; to a joiner that names none yet (``join=0``) it is the run that
+    it joins, which of a key in grace is the next one. Why ``"done"``: nobody may be in the way, but
+    the occurrence is over, and the caller is queued no more.
     """
 
     holder: str

@@ -113,7 +113,8 @@ class _Key:
                 at += 1
 
     def joiners(self, token: int) -> list[Waiter]:
-        return [waiter for waiter in self.line if waiter.join and waiter.join <= token]
+        joined = (waiter for waiter in self.waiters.values() if waiter.join)
+        return [waiter for waiter in joined if (waiter.join or 0) <= token]
 
     def clients(self) -> list[str]:
         return list(dict.fromkeys(waiter.client for waiter in self.line))

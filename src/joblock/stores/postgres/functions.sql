@@ -285,7 +285,7 @@ begin
           where q.key = k and not q.parked) w;
 end $$;
 
--- The run `ok` ended well: its joiners are done, those that were just handed a permit too.
+-- The run `ok` ended well: its joiners are done, parked or just handed a permit as they may be.
 create or replace function {schema}.joblock_1_dismiss(k text, ok bigint) returns void
 language plpgsql volatile as $$
 declare d record;
@@ -293,7 +293,7 @@ begin
     for d in
         with done as (
             delete from {schema}.job_lock_waiters q
-            where q.key = k and not q.parked and q.joins > 0 and q.joins <= ok
+            where q.key = k and q.joins > 0 and q.joins <= ok
             returning q.holder, q.client, q.mark
         ), handed as (
             delete from {schema}.job_lock_permits p
@@ -339,6 +339,7 @@ declare
     us bigint; t bigint;
     opens bigint;
     epoch bigint := 0;
+    run bigint;
     head boolean;
     again boolean;
     s record;
@@ -450,18 +451,21 @@ begin
     if r.holder <> '' and greatest(r.expires_at, r.opens_at) > t then
         select r.holder as holder, r.token as token,
             greatest(r.expires_at, r.opens_at) - t as remaining,
-            case when r.ended_at = 0 and r.expires_at > t then 'held' else 'grace' end as why
+            case when r.ended_at = 0 and r.expires_at > t then 'held' else 'grace' end as why,
+            not (r.ended_at = 0 and r.expires_at > t) as over
         into b;
     else
         select q.holder, q.token, greatest(q.expires_at, q.opens_at) - t as remaining,
             case when bool_and(not (q.ended_at = 0 and q.expires_at > t)) over ()
-                then 'grace' else 'held' end as why
+                then 'grace' else 'held' end as why,
+            not (q.ended_at = 0 and q.expires_at > t) as over
         into b
         from {schema}.job_lock_permits q
         where q.key = k and greatest(q.expires_at, q.opens_at) > t
         order by 3, q.token limit 1;
         if not found then
-            select '' as holder, 0::bigint as token, 0::bigint as remaining, 'waiting' as why
+            select '' as holder, 0::bigint as token, 0::bigint as remaining, 'waiting' as why,
+                false as over
             into b;
         end if;
     end if;
@@ -478,8 +482,10 @@ begin
         perform {schema}.joblock_1_save(r, was);
         return 'B ' || b.remaining || ' ' || b.why || ' ' || b.token || ' 0 0 ' || b.holder;
     end if;
+    -- What a grace is left of has ended before: it is the next run that a joiner joins.
+    run := b.token + b.over::integer;
     if w.holder is null then
-        w.joins := case when joining = 0 then b.token else joining end;
+        w.joins := case when joining = 0 then run else joining end;
         w.arrival := case when old_arrival > 0 then old_arrival else r.arrivals + 1 end;
         r.arrivals := greatest(r.arrivals, w.arrival);
         insert into {schema}.job_lock_waiters
@@ -492,7 +498,7 @@ begin
     end if;
     perform {schema}.joblock_1_save(r, was);
     return 'B ' || b.remaining || ' ' || b.why || ' '
-        || case when w.joins > 0 then w.joins else b.token end
+        || case when joining <> 0 then b.token when w.joins > 0 then w.joins else run end
         || ' ' || w.arrival || ' ' || epoch || ' ' || b.holder;
 end $$;
 

@@ -60,7 +60,7 @@ WHERE key = ? AND parked_at = 0 AND (arrival, holder) > (?, ?)
 ORDER BY arrival, holder LIMIT ?"""
 _JOINERS = f"""
 SELECT {_WAITER} FROM waiters
-WHERE key = ? AND parked_at = 0 AND joined IS NOT NULL AND joined BETWEEN 1 AND ?
+WHERE key = ? AND joined IS NOT NULL AND joined BETWEEN 1 AND ?
 ORDER BY arrival, holder"""
 _NEXT_CLIENT = """
 SELECT min(client) FROM waiters WHERE key = ? AND client > ? AND parked_at = 0"""

@@ -63,7 +63,7 @@ CREATE TABLE waiters (
 
 CREATE INDEX waiters_in_line ON waiters (key, arrival, holder) WHERE parked_at = 0;
 CREATE INDEX waiters_by_client ON waiters (key, client) WHERE parked_at = 0;
-CREATE INDEX waiters_joining ON waiters (key, joined) WHERE parked_at = 0 AND joined IS NOT NULL;
+CREATE INDEX waiters_joining ON waiters (key, joined) WHERE joined IS NOT NULL;
 
 -- Clients that wait for something, one row each however many waiters they have.
 CREATE TABLE presence (

@@ -181,6 +181,21 @@ class Jobs(ClientScenarios):
         assert again.calls == 0
         assert stage.queue() == ()
 
+    def test_a_join_that_is_over_just_after_the_run_has_ended_well_does_not_run_again(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        work, again = stage.work(paused=True), stage.work()
+        running = a.start(self.job(stage, locks, work))
+        work.wait_until_begun()
+        stage.faults(others).drop_notices()
+        joining = b.start(self.job(stage, others, again, join=True, wait=0.5))
+        stage.until_queued(1)
+        work.finish()
+        token = running.result(PATIENCE).token
+        stage.elapse(0.5)
+        assert joining.result(PATIENCE) == Outcome(ran=False, reason="joined", token=token)
+        assert again.calls == 0
+
     def test_exactly_one_of_those_who_join_runs_in_the_stead_of_a_run_that_failed(
         self, stage: Stage, a: Actor, locks: Client, others: Client
     ) -> None:
@@ -245,6 +260,17 @@ class Jobs(ClientScenarios):
         stage.until_queued(1)
         stage.elapse(stage.ttl + 0.01)
         assert waiting.result(PATIENCE).ran
+
+    def test_a_job_that_joins_and_waits_in_grace_runs_though_the_run_before_ended_well(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        a.do(self.job(stage, locks, stage.work(), grace_period=stage.ttl))
+        work = stage.work()
+        joining = b.start(self.job(stage, others, work, join=True, in_grace="wait"))
+        stage.until_queued(1)
+        stage.elapse(stage.ttl + 0.01)
+        assert joining.result(PATIENCE).ran
+        assert work.calls == 1
 
     def test_those_who_wait_and_skip_grace_return_when_the_run_leaves_one(
         self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client

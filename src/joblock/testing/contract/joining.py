@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joblock.store.ops import Busy, Granted, Joined
+from joblock.store.ops import CLAIM_MS, Busy, Granted, Joined
 from joblock.testing.contract.bench import LONG, Contract, Key
 
 
@@ -76,6 +76,30 @@ class Joining(Contract):
         key.wait("J", join=0)
         key.release("A", ok=True)
         assert isinstance(key.ask("K", join=0), Granted)
+
+    def test_a_join_that_begins_in_the_grace_of_a_run_counts_the_next_one(self, key: Key) -> None:
+        token = key.grant("A").token
+        key.release("A", ok=True, grace=key.short)
+        joined = key.wait("J", join=0).token
+        key.wait("K", join=0)
+        assert joined > token
+        busy = key.wait("J", join=joined)
+        assert (busy.why, busy.holder, busy.token) == ("grace", "A", token)
+        key.elapse(key.short)
+        later = key.confirm("J").token
+        key.release("J", ok=True)
+        assert key.ask("K", join=joined) == Joined(later)
+
+    def test_a_join_that_begins_in_the_grace_of_a_permit_counts_the_next_run(
+        self, key: Key
+    ) -> None:
+        token = key.grant("A", limit=2).token
+        later = key.grant("B", limit=2, ttl=2 * LONG).token
+        key.release("A", ok=True, grace=LONG)
+        joined = key.wait("J", limit=2, join=0).token
+        assert token < joined <= later
+        key.release("B", ok=True)
+        assert key.ask("J", limit=2, join=joined) == Joined(later)
 
     def test_a_join_that_begins_in_the_next_run_waits_for_that_one(self, key: Key) -> None:
         first = key.grant("A").token
@@ -153,6 +177,18 @@ class Joining(Contract):
         assert key.ask("J2", client="J", join=token) == Joined(later)
         assert key.ask("J1", client="J", join=token) == Joined(later)
         assert key.waiters() == ()
+
+    def test_a_joiner_that_let_its_claim_lapse_is_dismissed_with_the_others(self, key: Key) -> None:
+        token = key.grant("A").token
+        key.wait("J", join=0)
+        key.wait("K", join=0)
+        key.release("A")
+        key.elapse(CLAIM_MS)
+        later = key.confirm("K").token
+        assert not next(waiter for waiter in key.waiters() if waiter.holder == "J").live
+        key.release("K", ok=True)
+        assert key.waiters() == ()
+        assert key.ask("J", join=token) == Joined(later)
 
     def test_a_joiner_that_was_just_handed_a_permit_is_done_and_passes_it_on(
         self, key: Key

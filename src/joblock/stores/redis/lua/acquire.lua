@@ -119,13 +119,16 @@ local function refuse(waiter, epoch)
     queueing = false
   end
   if not queueing then return busy(first, why, run, 0, 0) end
+  -- What a grace is left of has ended before: it is the next run that a joiner joins.
+  local joins = run
+  if first and in_grace(first) then joins = run + 1 end
   if not waiter then
-    waiter = new_waiter(run)
+    waiter = new_waiter(joins)
   elseif not join then
     waiter.join = nil
   end
   enqueue(waiter)
-  if waiter.join and waiter.join > 0 then run = waiter.join end
+  if join == 0 then run = waiter.join and waiter.join > 0 and waiter.join or joins end
   return busy(first, why, run, waiter.arrival, epoch)
 end
 

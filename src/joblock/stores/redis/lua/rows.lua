@@ -143,7 +143,7 @@ local function enqueue(waiter)
     waiter.queued, waiter.lost, parked
   ) .. '\0' .. waiter.mark .. '\0' .. waiter.client .. '\0' .. waiter.worker)
   call('ZADD', QUEUE, format('%.0f', parked == 0 and waiter.arrival or -parked), holder)
-  if waiter.join and waiter.join > 0 and parked == 0 then
+  if waiter.join and waiter.join > 0 then
     call('ZADD', JOINERS, format('%.0f', waiter.join), holder)
   elseif waiter.joiner then
     call('ZREM', JOINERS, holder)
