@@ -21,7 +21,7 @@ from redis_harness import RedisHarness, TurnedStore
 from reserved_ports import reserved_port
 
 from joblock import AsyncJobLocks, JobLocks, LockLost, StoreUnavailable
-from joblock.client import hub, keeper
+from joblock.client.keeper import Keeper
 from joblock.store.ops import Acquire, Holders, Notice, Queueing, Refresh, Release, Renewal
 from joblock.stores import notified as stores_notified
 from joblock.stores.notified import notified
@@ -64,11 +64,8 @@ def place(request, tmp_path):
 
 @pytest.fixture
 def no_checks(monkeypatch):
-    """Let nobody ask the store by himself for an hour: whoever is served was told."""
-    for module in (hub, keeper):
-        monkeypatch.setattr(module, "CHECK_MS", 3_600_000)
-        monkeypatch.setattr(module, "POLL_FIRST", 3_600.0)
-    monkeypatch.setattr(keeper, "POLL_LONGEST", 3_600.0)
+    """Let no check wake anybody, though it reports who waits: whoever is served was told."""
+    monkeypatch.setattr(Keeper, "_tell_seats", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

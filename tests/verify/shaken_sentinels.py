@@ -98,7 +98,8 @@ class ShakenSentinels:
         except (OSError, CutOff, ServerError):
             return False
         return (
-            (told[0], len(told[2])) == (b"master", 1)
+            told[0] == b"master"
+            and len(told[2]) == 1
             and (known[0], int(known[2]), known[3]) == (b"slave", primary.port, b"connected")
             and self.guarded.ready()
         )
