@@ -6,9 +6,14 @@ and brings in neither a driver nor asyncio.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from joblock.values.identity import worker_id as worker_id
+from joblock.values.imports import importing
+
+TYPE_CHECKING = False  # what type checkers take for true: to import typing costs more than the rest
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from joblock.client.aio import AsyncJobLockModel as AsyncJobLockModel
     from joblock.client.aio import AsyncJobLocks as AsyncJobLocks
     from joblock.client.aio import AsyncLease as AsyncLease
@@ -42,9 +47,6 @@ if TYPE_CHECKING:
     from joblock.values.records import Worker as Worker
 
     WORKER_ID: str
-
-from joblock.values.identity import worker_id as worker_id
-from joblock.values.imports import importing
 
 __version__ = "0.1.0"
 

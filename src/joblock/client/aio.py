@@ -68,14 +68,17 @@ class _TaskWaker:
 
     def driver(self, hub: Hub) -> AsyncDriver:
         """That of the running event loop, made at its first use there."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+        line = self.lines.get(loop) if loop is not None else None
+        return self._first_line(hub).driver if line is None else line.driver
+
+    def _first_line(self, hub: Hub) -> _Line:
         loop = _running_loop()
-        line = self.lines.get(loop)
-        if line is None:
-            for other in tuple(self.lines):
-                if other.is_closed():  # without a word: see _Line
-                    self.lines.pop(other, None)
-            line = self.lines[loop] = _Line(hub.store.async_driver(), self.lines, loop)
-        return line.driver
+        for other in tuple(self.lines):
+            if other.is_closed():  # without a word: see _Line
+                self.lines.pop(other, None)
+        line = self.lines[loop] = _Line(hub.store.async_driver(), self.lines, loop)
+        return line
 
     async def hang_up(self, before: Awaitable[None]) -> None:
         """Let nothing new begin on the running loop's line, and close it after something else."""
@@ -174,7 +177,8 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
     # Not a plain variable: an exception that goes out through this frame would keep it alive, and
     # with it whatever was acquired.
     thrown: list[BaseException] = []
-    call = cast("Callable[[Any], Awaitable[Any]]", cast("_TaskWaker", hub.waker).driver(hub).call)
+    waker: Any = hub.waker
+    call: Callable[[Any], Awaitable[Any]] = waker.driver(hub).call
     try:
         while True:
             try:
@@ -229,9 +233,12 @@ async def _call(hub: Hub, work: Work) -> Any:
 
 
 def _task() -> asyncio.Task[Any]:
-    _running_loop()
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
     if task is None:
+        _running_loop()
         raise RuntimeError("AsyncJobLocks is for tasks: call it from a coroutine, not a callback")
     return task
 
@@ -270,7 +277,7 @@ class AsyncLease(BaseLease):
     async def __aenter__(self) -> Self:
         self.check()
         current.enter(self)
-        self.enter_block()
+        self.enter_block(_task())
         return self
 
     async def __aexit__(
@@ -282,9 +289,9 @@ class AsyncLease(BaseLease):
         current.leave(self)
         await self.leave_block(error)
 
-    def enter_block(self) -> None:
+    def enter_block(self, task: asyncio.Task[Any]) -> None:
         """From now on a loss cancels the task, if that is the policy."""
-        self._canceller = _canceller(self.hold, _task())
+        self._canceller = _canceller(self.hold, task)
 
     async def leave_block(self, error: BaseException | None) -> None:
         """End a block: release, and raise what was lost unless the block raises already."""
@@ -313,7 +320,7 @@ class AsyncLock(BaseLock[AsyncLease]):
         ``timeout`` -1 or None waits without end, 0 tries once; with ``blocking=False`` it is a
         ValueError. Raises StoreUnavailable, and RuntimeError where it would wait for itself.
         """
-        return type(await self._take(wait_of(blocking, timeout))) is AsyncLease
+        return type(await self._take(_task(), wait_of(blocking, timeout))) is AsyncLease
 
     async def release(self) -> None:
         """Give this task's hold back.
@@ -328,16 +335,17 @@ class AsyncLock(BaseLock[AsyncLease]):
         """Whether anybody holds it; asks the store, and may raise StoreError."""
         return await _drive(self._hub, raw.is_locked(self._request.key))
 
-    async def __aenter__(self) -> AsyncLease:
-        return await self.enter(self._request.wait)
+    def __aenter__(self) -> Coroutine[Any, Any, AsyncLease]:
+        return self.enter(self._request.wait)
 
     async def enter(self, wait: int | None) -> AsyncLease:
         """Enter the block, waiting that many milliseconds; for the library's own use."""
-        lease = await self._take(wait)
+        task = _task()
+        lease = await self._take(task, wait)
         if type(lease) is not AsyncLease:
             raise flows.not_acquired(self._request, cast("Busy", lease))
-        if self._entered_by(lease):
-            lease.enter_block()
+        if self._entered_by(task, lease):
+            lease.enter_block(task)
         return lease
 
     async def __aexit__(
@@ -350,9 +358,9 @@ class AsyncLock(BaseLock[AsyncLease]):
         if lease is not None:
             await lease.leave_block(error)
 
-    async def _take(self, wait: int | None) -> AsyncLease | Busy:
-        owner, hub, request = _task(), self._hub, self._request
-        nested = self._nest(owner)
+    async def _take(self, owner: asyncio.Task[Any], wait: int | None) -> AsyncLease | Busy:
+        hub, request = self._hub, self._request
+        nested = self._nest(owner) if self._reentrant else None
         if nested is not None:
             return nested
         if wait != request.wait:
@@ -535,8 +543,8 @@ class AsyncJobLocks(BaseClient):
         """
         several = key.__class__ is not str and isinstance(key, Several)
         request = make_request(
-            self.prefix,
-            "-" if several else cast("str", key),
+            self._hub.prefix,
+            "-" if several else key,  # pyright: ignore[reportArgumentType]
             ttl=ttl,
             wait=wait,
             limit=limit,
@@ -574,7 +582,7 @@ class AsyncJobLocks(BaseClient):
         Any task may release it, and nothing else does: keep it, or use it in an `async with`.
         """
         request = make_request(
-            self.prefix,
+            self._hub.prefix,
             key,
             ttl=ttl,
             wait=wait,

@@ -145,7 +145,9 @@ class Hub:
 
     def queueing(self, skip_grace: bool, join: int | None) -> Queueing:
         """How a waiter of this client is queued at first."""
-        queue = self._heard if self.listening else self._unheard
+        subscription = self._subscription
+        heard = subscription is not None and subscription.listening
+        queue = self._heard if heard else self._unheard
         if skip_grace or join is not None:
             return queue._replace(skip_grace=skip_grace, join=join)
         return queue
@@ -239,8 +241,10 @@ class Hub:
 
     def disown(self, owner: Any, hold: Hold) -> None:
         """That thread or task goes under that hold no longer."""
-        if self.owned_by(owner, hold.key) is hold:
-            del self.owned[owner, hold.key]
+        place = owner, hold.key
+        found = self.owned.get(place)
+        if found is not None and found() is hold:
+            del self.owned[place]
 
     def own(self, owner: Any, hold: Hold) -> None:
         """Note which thread or task goes under that hold."""

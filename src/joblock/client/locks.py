@@ -51,9 +51,7 @@ class BaseLock(Generic[L]):
         return lease is not None and lease.held
 
     def _nest(self, owner: Any) -> L | None:
-        """Go in once more under the lease that the owner has, if that is wanted and possible."""
-        if not self._reentrant:
-            return None
+        """Go in once more under the lease that the owner has, if that is possible."""
         hold = self._hub.owned_by(owner, self._request.key)
         if hold is None or not hold.held:
             return None
@@ -100,9 +98,9 @@ class BaseLock(Generic[L]):
         if levels and levels[-1] is not None and levels[-1].hold is won:
             self._pop(owner)
 
-    def _entered_by(self, lease: L) -> bool:
-        """Whether this owner's innermost level is the lease's own, and not a nested one."""
-        return self._levels[self._hub.waker.owner()][-1] is lease
+    def _entered_by(self, owner: Any, lease: L) -> bool:
+        """Whether that owner's innermost level is the lease's own, and not a nested one."""
+        return self._levels[owner][-1] is lease
 
     def _leaver(self) -> Any:
         """Who leaves a block: whoever entered it, even if a framework leaves it elsewhere."""

@@ -231,7 +231,7 @@ class Lock(BaseLock[Lease]):
 
     def _take(self, wait: int | None) -> Lease | Busy:
         owner, hub, request = _WAKER.owner(), self._hub, self._request
-        nested = self._nest(owner)
+        nested = self._nest(owner) if self._reentrant else None
         if nested is not None:
             return nested
         if wait != request.wait:
@@ -431,8 +431,8 @@ class JobLocks(BaseClient):
         """
         several = key.__class__ is not str and isinstance(key, Several)
         request = make_request(
-            self.prefix,
-            "-" if several else cast("str", key),
+            self._hub.prefix,
+            "-" if several else key,  # pyright: ignore[reportArgumentType]
             ttl=ttl,
             wait=wait,
             limit=limit,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from joblock.protocol.request import OnLost, Request
 from joblock.store.ops import Granted, Renewal
@@ -85,8 +85,7 @@ class Hold:
         self.on_lost: OnLost = request.on_lost
         self.since = sent
         self.ends = sent + request.max_duration / 1000 if request.max_duration else NEVER
-        self.deadline = sent + ttl * MARGIN
-        self.deadline = min(self.deadline, self.ends)
+        self.deadline = min(sent + ttl * MARGIN, self.ends)
         self.due = sent + ttl / 3 if request.renew else self.deadline
 
     @property
@@ -135,7 +134,8 @@ class Hold:
         It may be called twice, if it is handed over just as the loss is told.
         """
         # Both steps are atomic: several threads may come at once.
-        cast("list[Callable[[], None]]", vars(self).setdefault("on_loss", [])).append(callback)
+        callbacks: list[Callable[[], None]] = vars(self).setdefault("on_loss", [])
+        callbacks.append(callback)
         if self.told:
             callback()
 
@@ -180,8 +180,9 @@ class Hold:
                 return
             if sent < self.extended:
                 return
-            pace = self.pace
-            self.deadline = max(self.deadline, min(sent + pace * MARGIN, self.ends))
+            pace = self.ttl if self.doubt is NEVER and not self.refreshing else self.pace
+            end = min(sent + pace * MARGIN, self.ends)
+            self.deadline = max(self.deadline, end)
             self.due = sent + pace / 3
 
     def refresh(self, ttl: int) -> Refreshing:

@@ -66,11 +66,18 @@ def make_request(
     """Check every option, alone and together; raises ValueError or TypeError with the value."""
     options = (ttl, wait, limit, weight, shared, at_least, max_duration, renew, on_lost)
     try:
-        checked = _check_once(*options)
+        request = _request_once(prefix, key, *options)
     except TypeError:
         checked = _check(*options)
-    given = "" if holder is None else checked_holder(holder)
-    return Request(full_key(prefix, key), key, given, *checked)
+        request = Request(full_key(prefix, key), key, "", *checked)
+    return request if holder is None else request._replace(holder=checked_holder(holder))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _request_once(prefix: str, key: str, *options: Any) -> Request:
+    """The same where that very request was made before."""
+    checked = _check_once(*options)
+    return Request(full_key(prefix, key), key, "", *checked)
 
 
 _Checked: TypeAlias = tuple[int, "int | None", int, int, int, int, bool, "OnLost"]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from itertools import count
-from typing import Any
+
+TYPE_CHECKING = False  # see joblock/__init__.py
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _fork_hooks: list[Callable[[], None]] = []
 

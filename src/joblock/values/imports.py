@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Callable
-from typing import Any
+from _thread import RLock, get_ident
+
+TYPE_CHECKING = False  # see joblock/__init__.py
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 PATIENCE = 10.0
 """Seconds that a fork waits for an import at most: one that hangs must not keep others from it."""
@@ -25,7 +29,7 @@ PATIENCE = 10.0
 # it back all the same.
 _LOGGING_IS_LATE = "logging" not in sys.modules
 
-_lock = threading.RLock()
+_lock = RLock()
 _hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []
 _locked: set[int] = set()
 _done: dict[int, list[Callable[[], None]]] = {}
@@ -42,7 +46,7 @@ def around_forks(before: Callable[[], None], after_in_parent: Callable[[], None]
 
 
 def _before_fork() -> None:
-    me = threading.get_ident()
+    me = get_ident()
     theirs = _lock_of_logging()
     had = theirs is not None and theirs._is_owned()  # noqa: SLF001
     if theirs is not None and had:
@@ -67,7 +71,7 @@ def _lock_of_logging() -> Any:
 
 
 def _after_fork_in_parent() -> None:
-    me = threading.get_ident()
+    me = get_ident()
     for after_in_parent in reversed(_done.pop(me, [])):
         after_in_parent()
     if me in _locked:
@@ -79,7 +83,7 @@ def _after_fork_in_child() -> None:
     global _lock  # noqa: PLW0603 - what it was may never be given back
     _locked.clear()
     _done.clear()
-    _lock = threading.RLock()
+    _lock = RLock()
 
 
 os.register_at_fork(

@@ -2,7 +2,8 @@
 -- is crowded, ask refresh_crowded.
 -- KEYS: the rows. ARGV: extend_only, then per row: holder, token (0: any), ttl.
 
-local call, match, format, floor = redis.call, string.match, string.format, math.floor
+local call, match, sub = redis.call, string.match, string.sub
+local format, floor = string.format, math.floor
 local time = call('TIME')
 local now = floor((time[1] * 1000000 + time[2]) / 1000)
 local extend_only = ARGV[1] == '1'
@@ -16,19 +17,22 @@ local function set(key, row, ms)
   end
 end
 
+-- Of the row nothing changes but one number: so it is cut there, and the rest is not read.
 local function renew(key, row, mine, token, ttl)
-  local head, lease_token, acquired, expires, opens, ended, rest, holder, tail = match(
-    row, '^(L%d+ %d+%z)(%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %d+ 0)%z([^%z]*)%z(.*)$'
+  local lease_token, from, expires, to, opens, ended, holder_at = match(
+    row, '^L%d+ %d+%z(%d+) %d+ ()(%d+)() (%d+) (%d+) %d+ %d+ 0%z()'
   )
+  if ended ~= '0' or token ~= '0' and token ~= lease_token
+    or sub(row, holder_at, holder_at + #mine) ~= mine .. '\0' then
+    return '0'
+  end
   expires, opens = tonumber(expires), tonumber(opens)
-  if holder ~= mine or ended ~= '0' or token ~= '0' and token ~= lease_token then return '0' end
   if expires <= now and opens > now then return '0' end
   local till = now + ttl
   if extend_only and expires > till then till = expires end
   set(
     key,
-    head .. format('%s %s %.0f %.0f 0 ', lease_token, acquired, till, opens) .. rest
-      .. '\0' .. holder .. '\0' .. tail,
+    sub(row, 1, from - 1) .. format('%.0f', till) .. sub(row, to),
     format('%.0f', math.max(till, opens) - now + LINGER)
   )
   return '1'
