@@ -15,18 +15,10 @@ from interleaving import MOVES, Actor, World
 from joblock.protocol.acquire import acquire
 from joblock.protocol.request import make_request
 from joblock.protocol.run import run_with_lock
-from joblock.values.log import logger
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BOUNDS = settings(max_examples=300, deadline=None, derandomize=True, database=None)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet():
-    log = logger("lease").parent
-    before = log.level
-    log.setLevel("CRITICAL")
-    yield
-    log.setLevel(before)
 
 
 class Acquisitions(World):

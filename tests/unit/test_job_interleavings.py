@@ -24,7 +24,8 @@ from joblock.protocol.request import make_request
 from joblock.store.ops import CHECK_MS, CLAIM_MS, Acquire, Busy, Granted, Holders, Release, Waiters
 from joblock.values.durations import to_ms
 from joblock.values.errors import LockLost
-from joblock.values.log import logger
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BOUNDS = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
@@ -66,15 +67,6 @@ KINDS = {
 
 TOLD = CHECK_MS / 1000 + 1.5
 """Seconds in which whoever waits for nothing any more has learnt it, if every notice was lost."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet():
-    log = logger("lease").parent
-    before = log.level
-    log.setLevel("CRITICAL")
-    yield
-    log.setLevel(before)
 
 
 class Run(NamedTuple):
