@@ -36,6 +36,9 @@ SETTLING = 0.5
 TIE = 1_000_000
 """Nanoseconds within which two have asked at the same time."""
 
+NEVER = 1 << 62
+"""After every turn and arrival."""
+
 
 class Failed(RuntimeError):
     """A contender did not do what it was told; the message is for the page's reader."""
@@ -178,8 +181,8 @@ class HandOff(NamedTuple):
     """Milliseconds from "release called" to the next holder's first step, in order."""
 
     in_order: float | None
-    """The share of turns for which nobody waited that had asked before; None where nobody had a
-    second turn, since the first are asked for all at once."""
+    """The share of turns for which nobody waited that was queued, or had asked, before; None where
+    nobody had a second turn, since the first are asked for all at once."""
 
     overlaps: int
     """How often somebody entered before the last one had called release."""
@@ -271,11 +274,18 @@ def read_turns(turns: list[Turn]) -> HandOff:
 
 
 def _in_order(turns: list[Turn]) -> float | None:
-    """A turn is out of order if somebody who had asked before, and not just now, came after it."""
-    earliest_after = [0] * len(turns)
-    earliest = 1 << 62
-    for number in range(len(turns) - 1, -1, -1):
-        earliest_after[number] = earliest
-        earliest = min(earliest, turns[number].asked)
-    kept = sum(after + TIE >= turn.asked for turn, after in zip(turns, earliest_after, strict=True))
+    """A turn is out of order if somebody came after it who was queued before it.
+
+    Of who does not tell its place in the queue, that is taken from when it asked; and that of two
+    who asked just now is not known.
+    """
+    kept = 0
+    asked = arrived = NEVER
+    for turn in reversed(turns):
+        if turn.arrival:
+            kept += arrived > turn.arrival
+            arrived = min(arrived, turn.arrival)
+        else:
+            kept += asked + TIE >= turn.asked
+        asked = min(asked, turn.asked)
     return kept / len(turns) if turns else None

@@ -54,6 +54,7 @@ class Host:
         self.entering_async: Any = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.kept: list[Any] = []
+        self.arrival = getattr(self.contender, "arrival", _unknown)
 
     def fresh(self) -> Any:
         """A context manager for a thread."""
@@ -86,6 +87,9 @@ class Host:
 
     def warm(self, mode: str) -> bool:
         """Connect, and whatever else comes first, on a key that nobody else wants."""
+        watch = getattr(self.contender, "watch_arrivals", None)
+        if watch is not None:
+            watch()
         key = f"{self.key}-{os.getpid()}"
         if mode == "tasks":
 
@@ -148,7 +152,10 @@ class Host:
 
             async def all_at_once() -> list[int]:
                 return await asyncio.gather(
-                    *(_queue_task(turns, fresh, name, until, float(work)) for name in names)
+                    *(
+                        _queue_task(turns, fresh, self.arrival, name, until, float(work))
+                        for name in names
+                    )
                 )
 
             return sum(self.start(all_at_once()).result())
@@ -157,7 +164,7 @@ class Host:
         until = time.monotonic_ns() + int(float(seconds) * 1e9)
         with ThreadPoolExecutor(len(each)) as pool:
             queued = [
-                pool.submit(_queue_thread, turns, fresh, name, until, float(work))
+                pool.submit(_queue_thread, turns, fresh, self.arrival, name, until, float(work))
                 for fresh, name in zip(each, names, strict=True)
             ]
             return sum(waiter.result() for waiter in queued)
@@ -215,27 +222,37 @@ class Host:
         }
 
 
-def _queue_thread(turns: Turns, fresh: Any, name: int, until: int, work: float) -> int:
+def _unknown(entry: Any) -> int:
+    """The place in the queue of a contender that does not tell it."""
+    del entry
+    return 0
+
+
+def _queue_thread(
+    turns: Turns, fresh: Any, arrival: Any, name: int, until: int, work: float
+) -> int:
     done = 0
     while time.monotonic_ns() < until:
         asked = time.monotonic_ns()
-        with fresh():
+        with fresh() as entry:
             entered = time.monotonic_ns()
             if work:
                 time.sleep(work)
-            turns.note(asked, entered, name)
+            turns.note(asked, entered, name, arrival(entry))
         done += 1
     return done
 
 
-async def _queue_task(turns: Turns, fresh: Any, name: int, until: int, work: float) -> int:
+async def _queue_task(
+    turns: Turns, fresh: Any, arrival: Any, name: int, until: int, work: float
+) -> int:
     done = 0
     while time.monotonic_ns() < until:
         asked = time.monotonic_ns()
-        async with fresh():
+        async with fresh() as entry:
             entered = time.monotonic_ns()
             await asyncio.sleep(work)  # or the others would never get to queue
-            turns.note(asked, entered, name)
+            turns.note(asked, entered, name, arrival(entry))
         done += 1
     return done
 

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 
 CAPACITY = 300_000
 
-_TURN = struct.Struct("<qqqq")
+_TURN = struct.Struct("<qqqqq")
 _COUNT = struct.Struct("<q")
 
 
 class Turn(NamedTuple):
-    """When somebody asked, entered, and called release, by the machine's monotonic clock in ns."""
+    """When somebody asked, entered, and called release, by the machine's monotonic clock in ns.
+
+    ``arrival`` is the place in the queue that the contender was given, if it tells that.
+    """
 
     asked: int
     entered: int
     released: int
     who: int
+    arrival: int = 0
 
 
 class Turns:
@@ -42,13 +46,14 @@ class Turns:
             file.truncate(_COUNT.size + CAPACITY * _TURN.size)
         return cls(path)
 
-    def note(self, asked: int, entered: int, who: int) -> None:
+    def note(self, asked: int, entered: int, who: int, arrival: int = 0) -> None:
         """The last thing a holder does."""
         (count,) = _COUNT.unpack_from(self._memory, 0)
         if count < CAPACITY:
             place = _COUNT.size + count * _TURN.size
             _COUNT.pack_into(self._memory, 0, count + 1)
-            _TURN.pack_into(self._memory, place, asked, entered, time.monotonic_ns(), who)
+            turn = asked, entered, time.monotonic_ns(), who, arrival
+            _TURN.pack_into(self._memory, place, *turn)
 
     def read(self) -> list[Turn]:
         (count,) = _COUNT.unpack_from(self._memory, 0)

@@ -10,6 +10,8 @@ A module states
   fresh context manager at each call. What they need is imported in them, so that the facts above
   can be read where nothing of it is installed;
 - ``BLOCKING``: whether entering waits until the key is free;
+- ``arrival(entry)``: the place in the queue of the waiter that a context manager gave ``entry`` to;
+  0 for none. ``watch_arrivals()`` is called before anything is made where that is wanted;
 - ``make_kept(url, ttl)``, where leases are renewed: a function of a key that gives the same.
 """
 

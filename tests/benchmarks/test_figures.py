@@ -21,7 +21,7 @@ START = int(SETTLING * 1e9)
 
 def turns(*rows):
     """Turns in ms after the start has been left behind, which one turn marks."""
-    after = [Turn(*(START + moment * MS for moment in row[:3]), row[3]) for row in rows]
+    after = [Turn(*(START + moment * MS for moment in row[:3]), *row[3:]) for row in rows]
     return [Turn(-10 * MS, 0, 1 * MS, 9), *after]
 
 
@@ -39,6 +39,16 @@ def test_turns_that_overlap_are_found():
 
 def test_a_turn_before_one_that_asked_earlier_is_out_of_order():
     found = read_turns(turns((0, 10, 20, 1), (9, 21, 30, 2), (3, 31, 40, 1), (9, 41, 50, 2)))
+    assert found.in_order == 0.75
+
+
+def test_the_order_is_that_of_the_places_in_the_queue_where_they_are_told():
+    asked_long_before_it_was_queued = (3, 41, 50, 1, 4)
+    found = read_turns(
+        turns(
+            (0, 10, 20, 1, 1), (9, 21, 30, 2, 2), asked_long_before_it_was_queued, (9, 51, 60, 3, 3)
+        )
+    )
     assert found.in_order == 0.75
 
 
@@ -73,10 +83,10 @@ def test_an_interruption_while_it_warms_up_makes_no_round_shorter():
 def test_what_one_process_notes_another_reads(tmp_path):
     Turns.create(tmp_path / "turns")
     before = time.monotonic_ns()
-    Turns(tmp_path / "turns").note(1, 2, 7)
+    Turns(tmp_path / "turns").note(1, 2, 7, 3)
     (turn,) = Turns(tmp_path / "turns").read()
     assert turn[:2] == (1, 2)
-    assert turn.who == 7
+    assert (turn.who, turn.arrival) == (7, 3)
     assert before <= turn.released <= time.monotonic_ns()
 
 
