@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from joblock.client import current
 from joblock.client.base import BaseClient
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from joblock.client.hub import Hub
     from joblock.client.jobs import AsyncJob
     from joblock.client.leader import AsyncLeader, Leadership
-    from joblock.client.seat import ClientSeat
     from joblock.client.several import AsyncLockSeveral
     from joblock.protocol.hold import Hold
     from joblock.store.contract import AsyncDriver
@@ -50,11 +49,33 @@ P = ParamSpec("P")
 
 
 class _LoopEvent(asyncio.Event):
-    """An asyncio.Event that knows its loop, so that other threads can set it."""
+    """An asyncio.Event for the one task that waits for it.
+
+    It knows its loop, so that other threads can set it; and it keeps no list of those who wait,
+    which is most of what an asyncio.Event weighs.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
         self.loop = _running_loop()
+        self._set = False
+        self._waiter: asyncio.Future[Literal[True]] | None = None
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    def clear(self) -> None:
+        self._set = False
+
+    async def wait(self) -> Literal[True]:
+        if not self._set:
+            self._waiter = self.loop.create_future()
+            await self._waiter
+        return True
 
 
 class _TaskWaker:
@@ -188,7 +209,9 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
             try:
                 kind = step.__class__
                 if kind is Pause:
-                    await _pause(hub, step)
+                    event = step.seat.before_pause()
+                    if event is not None:
+                        await hub.clock.await_(event, step.until)
                 elif kind is Work:
                     reply = await _work(hub, step)
                 else:
@@ -198,12 +221,6 @@ async def _drive(hub: Hub, flow: Flow[T]) -> T:
     except BaseException:
         flow.close()  # an interrupt fell between two of its steps: it gives back what it has
         raise
-
-
-async def _pause(hub: Hub, pause: Pause) -> None:
-    event = cast("ClientSeat", pause.seat).before_pause()
-    if event is not None:
-        await hub.clock.await_(event, pause.until)
 
 
 async def _work(hub: Hub, work: Work) -> tuple[Any, BaseException | None]:

@@ -193,7 +193,8 @@ def acquire_or_join(
             return desk.admit(request, holder, reply, sent, sent)
         yield from _note_refusal(desk, request, holder, reply)
         if queue is not None and seat is not None:
-            return (yield from _Wait(desk, request, holder, seat, queue, sent).settle(reply))
+            wait = _Wait(desk, request, holder, seat, queue, sent)
+            return wait.settle((yield from wait.out(reply)))
     except BaseException as error:
         _undo(desk, request, holder, error if reply is None else None)
         raise
@@ -319,11 +320,35 @@ class _Wait:
         self.end = None if request.wait is None else sent + request.wait / 1000
         self.outage = _Outage(self.end)
 
-    def settle(self, reply: AcquireReply | StoreUnavailable) -> Flow[Hold | Busy | Joined]:
-        """Wait, and settle what came of it."""
-        reply = yield from self.out(reply)
-        if type(reply) is Granted and _came_late(self.desk, self.request, self.sent):
-            reply = yield from self.out((yield from self._ask_again()))
+    def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
+        """Wait until granted or joined, until refused for good, or until the wait is over.
+
+        It pauses right here: each generator between a task and its pause is memory of all who wait.
+        """
+        late = False
+        while True:
+            if isinstance(reply, StoreUnavailable):
+                yield Pause(self.seat, self.outage.retry_at(self.desk.clock.monotonic(), reply))
+                _end_if_dismissed(self.request, self.seat)
+                self.seat.woken()  # the request is sent again anyway; left set, it would spin
+            elif type(reply) is Granted:
+                if late or not _came_late(self.desk, self.request, self.sent):
+                    return reply
+                late = True
+            elif type(reply) is not Busy or not reply.arrival:
+                return reply
+            else:
+                self._sit(reply)
+                yield Pause(self.seat, self.end)
+                _end_if_dismissed(self.request, self.seat)
+                if self.seat.joined:
+                    return Joined(self.seat.joined)
+                if not self.seat.woken() and self._over():
+                    return (yield from self._last_chance())
+            reply = yield from self._ask_again()
+
+    def settle(self, reply: AcquireReply) -> Hold | Busy | Joined:
+        """Make of the last reply what the caller is told."""
         if type(reply) is Granted:
             return self.desk.admit(self.request, self.holder, reply, self.sent, self.began)
         if not self.left:
@@ -331,42 +356,26 @@ class _Wait:
         tell.given_up(self.desk, self.request, self.holder, reply, self.began)
         return cast("Busy | Joined", reply)
 
-    def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
-        """Wait until granted or joined, until refused for good, or until the wait is over."""
-        while True:
-            if isinstance(reply, StoreUnavailable):
-                yield Pause(self.seat, self.outage.retry_at(self.desk.clock.monotonic(), reply))
-                _end_if_dismissed(self.request, self.seat)
-                self.seat.woken()  # the request is sent again anyway; left set, it would spin
-            elif type(reply) is not Busy or not reply.arrival:
-                return reply
-            else:
-                yield from self._sit(reply)
-                if self.seat.joined:
-                    return Joined(self.seat.joined)
-                if not self.seat.woken() and self._over():
-                    return (yield from self._last_chance())
-            reply = yield from self._ask_again()
-
-    def _sit(self, busy: Busy) -> Flow[None]:
+    def _sit(self, busy: Busy) -> None:
         self.outage.over()
-        if not self.queue.arrival:
+        queue = self.queue
+        if not queue.arrival:
             tell.queued(self.desk, self.request, self.holder, busy)
-        self.queue = self.queue._replace(arrival=busy.arrival)
-        if self.queue.join == 0:
-            self.queue = self.queue._replace(join=busy.token)
+        if queue.arrival != busy.arrival:
+            queue = queue._replace(arrival=busy.arrival)
+        if queue.join == 0:
+            queue = queue._replace(join=busy.token)
+        self.queue = queue
         if self.desk.would_wait_for_itself(self.request, busy):
             raise RuntimeError(_self_wait(self.request))
-        queue = self.queue
         self.seat.sit(busy.epoch, busy.remaining, queue.join or 0, queue.skip_grace)
-        yield Pause(self.seat, self.end)
-        _end_if_dismissed(self.request, self.seat)
 
     def _over(self) -> bool:
         return self.end is not None and self.desk.clock.monotonic() >= self.end
 
     def _ask_again(self) -> Flow[AcquireReply | StoreUnavailable]:
-        self.queue = self.queue._replace(listening=self.desk.listening)
+        if self.queue.listening != self.desk.listening:
+            self.queue = self.queue._replace(listening=self.desk.listening)
         self.sent = self.desk.clock.monotonic()
         try:
             return (yield _operation(self.desk, self.request, self.holder, self.queue))

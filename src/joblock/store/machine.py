@@ -441,7 +441,10 @@ def visible(leases: Iterable[Lease], now: int) -> list[Lease]:
 
 
 def _lease_of(rows: Rows, holder: str) -> Lease | None:
-    return next((lease for lease in rows.leases() if lease.holder == holder), None)
+    for lease in rows.leases():
+        if lease.holder == holder:
+            return lease
+    return None
 
 
 def _state(lease: Lease, now: int) -> LeaseState:

@@ -8,7 +8,7 @@ a test can put another in its place and pass time without sleeping.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,7 +34,7 @@ class Clock(Protocol):
         """Block until ``event`` is set or `monotonic` reaches ``until`` (``None``: no limit)."""
         ...
 
-    async def await_(self, event: asyncio.Event, until: float | None) -> None:
+    def await_(self, event: asyncio.Event, until: float | None) -> Awaitable[object]:
         """The same for a task."""
         ...
 
@@ -61,10 +61,11 @@ class SystemClock:
 
     idle = wait
 
-    async def await_(self, event: asyncio.Event, until: float | None) -> None:
-        if until is None:
-            await event.wait()
-            return
+    def await_(self, event: asyncio.Event, until: float | None) -> Awaitable[object]:
+        # Without a coroutine of its own for those who wait without end: they may be many.
+        return event.wait() if until is None else self._await_until(event, until)
+
+    async def _await_until(self, event: asyncio.Event, until: float) -> None:
         import asyncio
 
         delay = until - self.monotonic()
