@@ -31,6 +31,50 @@ def test_a_renewal_that_hangs_does_not_keep_close_from_releasing():
     gate.open()
 
 
+class ClosingStore(MemoryStore):
+    """Knows whether it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closings = 0
+        self.open = threading.Event()
+
+    def driver(self):
+        self.open.set()
+        return super().driver()
+
+    def close(self) -> None:
+        self.closings += 1
+        self.open.clear()
+        super().close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["is answered", "is sent again"])
+def test_what_the_keeper_does_after_its_client_was_closed_leaves_no_store_open(fails):
+    inner = ClosingStore()
+    store = FaultyStore(inner)
+    locks = JobLocks(store)
+    lease = locks.acquire("key", ttl=60)
+    assert lease is not None
+    store.faults.fail(Release)
+    gate = store.faults.delay(Release)
+    if fails:
+        store.faults.lose_reply(Release, times=2)
+    lease.release()  # that fails, so the keeper does it
+    gate.wait_for_arrival()
+    locks.close()
+    assert inner.closings == 1
+    gate.open()
+    end = time.monotonic() + 30
+    while inner.closings < 2 + fails or inner.open.is_set():
+        assert time.monotonic() < end, "it should have closed what it opened"
+        time.sleep(0.01)
+    assert MemoryStore.driver(inner).call(Holders("key")) == ()
+    with locks.lock("key"):
+        assert inner.open.is_set()
+    locks.close()
+
+
 async def test_a_task_cancelled_while_its_client_is_being_closed_leaves_nothing():
     before = keepers()
     store = FaultyStore(MemoryStore())

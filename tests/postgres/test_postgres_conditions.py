@@ -435,6 +435,51 @@ def test_a_server_that_does_not_answer_is_unavailable_in_bounded_time(own_pg, ke
         assert driver.call(Leave(key, "A")) is not None
 
 
+@pytest.mark.parametrize("through", ["psycopg", "asyncpg"])
+async def test_a_driver_whose_store_was_closed_goes_on_and_keeps_no_connection(
+    own_pg, key, through
+):
+    """It may be in the middle of something, and connect once more."""
+
+    def connections():
+        return own_pg.run("select count(*) from pg_stat_activity where application_name='joblock'")
+
+    async def none_left():
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(connections) != before:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+
+    async with opened_in_loop(through, own_pg.url) as locks:
+        before, store = connections(), locks.store
+        driver, tasks = store.driver(), store.async_driver()
+        await asyncio.to_thread(driver.call, Acquire(key, "A", LONG))
+        assert await tasks.call(Leave(key, "A")) is not None
+        store.close()
+        await tasks.aclose()
+        await none_left()
+        assert (await asyncio.to_thread(driver.call, Acquire(key, "A", LONG))).token
+        await none_left()
+        asked = (tasks.call(Acquire(f"{key} {number}", "A", LONG)) for number in range(5))
+        assert all(reply.token for reply in await asyncio.gather(*asked))
+        await none_left()
+
+
+async def test_whoever_waits_beside_a_loop_for_an_answer_learns_that_the_store_was_closed(
+    own_pg, key
+):
+    async with opened_in_loop("asyncpg", own_pg.url) as locks:
+        store = locks.store
+        driver = store.driver()
+        await asyncio.to_thread(driver.call, Acquire(key, "A", LONG))
+        own_pg.stop()
+        # It connects again and again, for five seconds.
+        asking = asyncio.create_task(asyncio.to_thread(driver.call, Acquire(key, "A", LONG)))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(store.close)
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(asking, 60)
+
+
 @pytest.mark.parametrize("through", ["psycopg", "asyncpg", "sqlalchemy"])
 async def test_tasks_too_are_told_in_bounded_time_of_a_server_that_does_not_answer(
     own_pg, key, through

@@ -14,7 +14,10 @@ from slow_proxy import SlowProxy
 
 from joblock import AsyncJobLocks, AsyncLease, JobLocks
 from joblock.client.keeper import Keeper
+from joblock.store.ops import Acquire, Count
 from joblock.stores.redis import RedisStore, flows
+from joblock.stores.redis.sync import Connection, Pool
+from joblock.stores.redis.target import Login, Place
 from joblock.values.errors import StoreUnavailable
 
 
@@ -161,6 +164,58 @@ async def test_a_server_that_hangs_is_an_error_in_bounded_time_for_all_tasks(own
             assert "no answer within" in str(error)
         own_server.signal(signal.SIGCONT)
         assert await locks.model.acquire("k", 60, "h")
+
+
+def test_a_connection_that_is_made_while_its_pool_is_closed_is_closed_when_given_back(own_server):
+    """As by the thread that renews, for which a client that closes waits only so long."""
+    making, go_on = threading.Event(), threading.Event()
+
+    def connect():
+        making.set()
+        assert go_on.wait(60)
+        return Connection("test", Place("127.0.0.1", own_server.port), Login())
+
+    pool = Pool(connect)
+    with ThreadPoolExecutor(1) as other:
+        taking = other.submit(pool.take)
+        assert making.wait(60)
+        pool.close()
+        go_on.set()
+        late = taking.result(60)
+    assert late.fileno() != -1
+    pool.give(late)
+    assert late.fileno() == -1
+
+
+def test_a_driver_whose_store_was_closed_goes_on_and_keeps_no_connection(own_server):
+    """It may be in the middle of something, and connect once more."""
+    store = RedisStore.from_url(own_server.url)
+    driver = store.driver()
+    driver.call(Count())
+    store.close()
+    assert driver.call(Acquire("k", "h", 60_000)).token
+    assert driver.call(Count()) == 1
+    wait_until(lambda: connections(own_server) == 0, "none is left")
+    assert store.driver().call(Count()) == 1
+    assert connections(own_server) == 1
+    store.close()
+    wait_until(lambda: connections(own_server) == 0, "none is left")
+
+
+async def test_a_driver_for_tasks_that_was_closed_goes_on_and_keeps_no_connection(own_server):
+    driver = RedisStore.from_url(own_server.url).async_driver()
+    await driver.call(Count())
+    await driver.aclose()
+    asked = (driver.call(Acquire(f"{number}", "h", 60_000)) for number in range(5))
+    assert all(reply.token for reply in await asyncio.gather(*asked))
+    assert await driver.call(Count()) == 5
+    while connections(own_server):  # noqa: ASYNC110 - the server tells
+        await asyncio.sleep(0.01)
+
+
+def connections(server) -> int:
+    """How many there are but the one that asks."""
+    return len(server.ask("CLIENT", "LIST").splitlines()) - 1
 
 
 def test_a_server_that_is_gone_is_an_error_that_says_where(own_server, locks):

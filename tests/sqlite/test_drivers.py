@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -117,6 +118,23 @@ async def test_a_task_cancelled_while_the_file_is_busy_ends_at_once_and_settles_
     call(Leave("key", "B"))
     assert call(Holders("key")) == ()
     assert isinstance(call(Acquire("key", "C", LONG)), Granted)
+
+
+def test_a_thread_that_finds_the_file_busy_while_it_is_closed_closes_it_again(
+    other_writer, store, call
+):
+    with ThreadPoolExecutor(1) as other:
+        acquiring = other.submit(call, Acquire("key", "B", LONG))
+        give_up = time.monotonic() + PATIENCE
+        while not store.file.wanted:
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+        store.close()
+        other_writer.execute("ROLLBACK")
+        assert isinstance(acquiring.result(PATIENCE), Granted)
+    assert not store.file.is_open
+    assert isinstance(call(Acquire("key", "C", LONG)), Busy)
+    assert store.file.is_open
 
 
 async def test_a_cancelled_request_whose_turn_never_came_is_settled_at_once(other_writer, tasks):

@@ -99,6 +99,25 @@ class Hub:
         self.call = cast("Callable[[Any], Any]", self.store.driver().call)
         return self.call(op)
 
+    def call_behind(self, op: Any) -> Any:
+        """`call` for the keeper, which may outlast `close`: what it opens then is closed again."""
+        late = self.closed and self._store is None
+        store = self.store
+        try:
+            return self.call(op)
+        finally:
+            if late and not self.subscribed:
+                self._close_store()
+            elif self._store is not store:
+                store.close()
+
+    def _close_store(self) -> None:
+        with self.lock:
+            self.closed = self.closed or self._store is not None
+            store, self._store, self.call = self._store, None, self._open_and_call
+        if store is not None:
+            store.close()
+
     # What a flow needs of its desk.
 
     def seat(self, request: Request, holder: str) -> ClientSeat:
@@ -465,11 +484,7 @@ class Hub:
             if holder and self.clock.monotonic() < end:
                 self._send_quietly(Leave(key, holder))
         self.stop_listening()
-        with self.lock:
-            self.closed = self.closed or self._store is not None
-            store, self._store, self.call = self._store, None, self._open_and_call
-        if store is not None:
-            store.close()
+        self._close_store()
         if self.events is not None:
             self.events.flush(max(0.0, end - self.clock.monotonic()))
 

@@ -273,7 +273,7 @@ class Keeper:
 
     def _run_errand(self, errand: _Errand) -> None:
         try:
-            self._hub.call(errand.op)
+            self._hub.call_behind(errand.op)
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease is still there
             now = self._hub.clock.monotonic()
             if now < errand.gives_up and not self._stopping:
@@ -315,7 +315,7 @@ class Keeper:
         hub = self._hub
         sent = hub.clock.monotonic()
         try:
-            reply = hub.call(batch(holds, sent))
+            reply = hub.call_behind(batch(holds, sent))
         except Exception as error:  # noqa: BLE001 - an error is not a loss
             now = hub.clock.monotonic()
             self._pause = postpone(holds, now, self._pause)
@@ -359,7 +359,7 @@ class Keeper:
     def _check_keys(self, keys: tuple[str, ...], by_key: dict[str, list[ClientSeat]]) -> None:
         hub = self._hub
         try:
-            reply: Checked = hub.call(Check(hub.client, keys, hub.listening))
+            reply: Checked = hub.call_behind(Check(hub.client, keys, hub.listening))
         except Exception as error:  # noqa: BLE001 - those who wait ask by themselves
             logger("wait").warning("could not check on %d key(s): %s", len(keys), error)
             for key in keys:
@@ -410,7 +410,7 @@ class Keeper:
     def _purge_batch(self) -> None:
         try:
             for _ in range(PURGE_BATCHES):
-                if self._hub.call(Purge()) < Purge().batch:
+                if self._hub.call_behind(Purge()) < Purge().batch:
                     return
         except Exception as error:  # noqa: BLE001 - the next one will do
             logger("store").info("could not purge vacated keys: %s", error)

@@ -139,6 +139,7 @@ class AsyncDriver:
         self._opening = 0
         self._queue: deque[asyncio.Future[Line | None]] = deque()
         self._late: dict[str, _Late] = {}
+        self._closed = False
 
     async def call(self, op: Any) -> Any:
         """Do ``op``."""
@@ -166,7 +167,8 @@ class AsyncDriver:
             late.then.append(then)
 
     async def aclose(self) -> None:
-        """Hang up when what is on its way has ended; a later call connects again."""
+        """Hang up for good when what is on its way has ended; what comes later keeps nothing."""
+        self._closed = True
         idle, self._idle = self._idle, []
         self._lines.difference_update(idle)
         ends = [line.retire() for line in (*idle, *self._lines)]
@@ -313,9 +315,12 @@ class AsyncDriver:
     def _back(self, line: Line) -> None:
         """A connection is free again, or gone."""
         if line.alive:
-            if not self._wake(line):
+            if self._wake(line):
+                return
+            if not self._closed:
                 self._idle.append(line)
-            return
+                return
+            line.finish()
         self._lines.discard(line)
         if line in self._idle:
             self._idle.remove(line)

@@ -134,5 +134,6 @@ class PostgresStore:
 
     def close(self) -> None:
         """Hang up; a later call connects again. Event loops close their own (`aclose`)."""
-        if self._driver is not None:
-            self._driver.close()
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()

@@ -144,6 +144,7 @@ class SyncDriver:
         self._starving = 0
         self._free = threading.Condition()
         self._generation = 0
+        self._closed = False
 
     def call(self, op: Any) -> Any:
         """Do ``op``."""
@@ -161,12 +162,21 @@ class SyncDriver:
         self._begin()
 
     def close(self) -> None:
-        """Hang up; connections in use are closed when they are given back."""
+        """Hang up for good; connections in use, or made later, are closed when given back."""
+        self._closed = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         with self._free:
             self._generation += 1
-            idle, self._idle = self._idle, []
-        for line in idle:
-            self._drop(line)
+        self._clear()
+
+    def _clear(self) -> None:
+        while self._idle:
+            try:
+                self._drop(self._idle.pop())
+            except IndexError:
+                return
 
     def _refresh(self, op: Refresh, request: Request) -> Refreshed:
         reply, locked = read_refreshed(self._ask(request)[0])
@@ -203,7 +213,7 @@ class SyncDriver:
             self._give(line)
         if trouble.gone:
             # The others that were idle are as old, so as likely to be dead.
-            self.close()
+            self._hang_up()
         pause = recovery.after(trouble)
         if recovery.create:
             self._create()
@@ -253,6 +263,9 @@ class SyncDriver:
     def _give(self, line: Line) -> None:
         if line.talk.alive and line.generation == self._generation:
             self._idle.append(line)
+            # In this order: whoever closes the driver finds it there, or is found out here.
+            if self._closed:
+                self._clear()
         else:
             self._drop(line)
         if self._starving:

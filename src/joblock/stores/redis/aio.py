@@ -197,6 +197,7 @@ class AsyncDriver:
         self._route: Route = route_to(target, ears)
         self._open: dict[Place, AsyncConnection] = {}
         self._opening: dict[Place, asyncio.Task[AsyncConnection]] = {}
+        self._closed = False
         # One server and nothing to count: most operations are a single exchange with it.
         self._only: Place | None = None
         self._usual: AsyncConnection | None = None
@@ -247,7 +248,11 @@ class AsyncDriver:
             connection.settled(holder, one_settled)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop."""
+        """Close the connections of this event loop for good: what comes later keeps none."""
+        self._closed = True
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
         if self._opening:
             # Cancelling them would look to their callers as if these had been cancelled.
             await asyncio.wait(list(self._opening.values()))
@@ -261,6 +266,14 @@ class AsyncDriver:
 
     async def _run(self, flow: Flow[Any]) -> Any:
         """Take the steps that the flow asks for."""
+        try:
+            return await self._take_steps(flow)
+        finally:
+            if self._closed:
+                # It has connected once more since.
+                await self._hang_up()
+
+    async def _take_steps(self, flow: Flow[Any]) -> Any:
         reply: Any = None
         error: Exception | None = None
         while True:
@@ -299,7 +312,7 @@ class AsyncDriver:
         self._opening.pop(place, None)
         if not task.cancelled() and task.exception() is None:
             self._open[place] = opened = task.result()
-            if place == self._only:
+            if place == self._only and not self._closed:
                 self._usual = opened
 
     async def _connect(self, place: Place, login: Login) -> AsyncConnection:

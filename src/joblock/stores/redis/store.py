@@ -85,5 +85,6 @@ class RedisStore:
 
     def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        if self._driver is not None:
-            self._driver.close()
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()

@@ -168,7 +168,7 @@ def _set_timeout(sock: socket.socket, seconds: float) -> None:
 class Pool:
     """The connections to one server; the one used last is used next, so few are open."""
 
-    __slots__ = ("_connect", "_every", "_freed", "_idle", "_waiting")
+    __slots__ = ("_closed", "_connect", "_every", "_freed", "_idle", "_waiting")
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -177,6 +177,7 @@ class Pool:
         self._every: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._freed = threading.Condition()
         self._waiting = 0
+        self._closed = False
 
     def take(self) -> Connection:
         """One that nobody uses; a new one if there are not too many."""
@@ -187,10 +188,10 @@ class Pool:
 
     def give(self, connection: Connection) -> None:
         """Put it back; all its replies were read."""
-        if connection.last:
-            self.discard(connection)
-            return
+        # In this order: whoever closes the pool just now finds it there, or is found out here.
         self._idle.append(connection)
+        if connection.last:
+            self.clear()
         if self._waiting:
             with self._freed:
                 self._freed.notify()
@@ -212,7 +213,8 @@ class Pool:
                 return
 
     def close(self) -> None:
-        """Close those that nobody uses, and the others when they are given back."""
+        """Close those that nobody uses, and all others when they are given back, now and later."""
+        self._closed = True
         for connection in tuple(self._every):
             connection.last = True
         self.clear()
@@ -233,6 +235,8 @@ class Pool:
                 self._waiting -= 1
         connection = self._connect()
         self._every.add(connection)
+        if self._closed:
+            connection.last = True
         return connection
 
 
@@ -244,6 +248,7 @@ class SyncDriver:
         self._hand = hand
         self.route: Route = route_to(target, ears)
         self._pools: dict[Place, Pool] = {}
+        self._closed = False
         # One server and nothing to count: most operations are a single exchange with it.
         self._only: Pool | None = None
         if isinstance(self.route, SingleRoute) and not target.min_replicas:
@@ -319,7 +324,8 @@ class SyncDriver:
         self.route.lost(connection.place)
 
     def close(self) -> None:
-        """Close all connections; a later call opens new ones."""
+        """Close all connections for good: what is still under way, or comes later, keeps none."""
+        self._closed = True
         for pool in list(self._pools.values()):
             pool.close()
 
@@ -342,6 +348,8 @@ class SyncDriver:
         if pool is None:
             shown = self._target.shown
             pool = self._pools.setdefault(place, Pool(lambda: Connection(shown, place, login)))
+            if self._closed:
+                pool.close()
         return pool
 
 

@@ -95,6 +95,15 @@ class SqliteDriver:
 
     def _insist(self, op: Any, error: sqlite3.Error) -> tuple[Any, Sequence[Letter]]:
         """Do ``op`` once others are out of the way."""
+        closings = self._file.closings
+        try:
+            return self._outlast(op, error)
+        finally:
+            if self._file.closings != closings:
+                # The store was closed meanwhile, and this has opened the file once more.
+                self._file.hang_up()
+
+    def _outlast(self, op: Any, error: sqlite3.Error) -> tuple[Any, Sequence[Letter]]:
         file = self._file
         give_up, pause, missing = time.monotonic() + PATIENCE, FIRST_PAUSE, Missing()
         # One thread of a process at a time competes with the other processes, the rest sleep.

@@ -121,6 +121,7 @@ class LeaseFile:
         self.clock = clock
         self.monotonic = clock.monotonic
         self.wall = clock.wall
+        self.closings = 0
         self._begin()
         _every.add(self)
 
@@ -237,6 +238,11 @@ class LeaseFile:
 
     def close(self) -> None:
         """Close the connection; a later call opens it again."""
+        self.closings += 1
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection, if that can be done without waiting for long."""
         self._insist(self._close, PATIENCE)
 
     def abandon(self) -> None:
