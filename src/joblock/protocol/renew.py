@@ -14,7 +14,7 @@ from joblock.store.ops import Refresh, Refreshed
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
-_BY_KEY = attrgetter("key", "holder")
+_BY_KEY = attrgetter("key")
 
 EARLY = 12
 """A hold is taken along in a batch if it is due within a twelfth of its ttl."""

@@ -142,6 +142,10 @@ def _refresh(op: Refresh, route: Route, target: Target) -> Flow[Refreshed]:
         route,
         target,
     )
+    count = len(renewals)
+    # Nearly always there is nothing to say of any.
+    if b"".join(replies) == b"1" * count:
+        return Refreshed((True,) * count, (False,) * count)
     letters = dict(_pairs(groups, replies))
     renewed = [letters[at] == ord("1") for at in range(len(renewals))]
     waiting = [False] * len(renewals)
@@ -186,8 +190,11 @@ def _groups(
 ) -> list[list[int]]:
     """Split items so that each group may go into one script."""
     by_slot: dict[int, list[int]] = {}
-    for item in items:
-        by_slot.setdefault(slot_of(key(item)) if route.clustered else 0, []).append(item)
+    if route.clustered:
+        for item in items:
+            by_slot.setdefault(slot_of(key(item)), []).append(item)
+    else:
+        by_slot[0] = list(items)
     return [
         group[begin : begin + size]
         for group in by_slot.values()
