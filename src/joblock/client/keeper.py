@@ -62,6 +62,9 @@ HANGS = 0.1
 MOST_HANGING = 4
 """Threads that wait like that at most."""
 
+SHARED = CHECK_MS / 2000
+"""Seconds after which waiters under a given holder ask again, at the next check."""
+
 POLL_FIRST, POLL_LONGEST = 0.005, 0.25
 """Pauses between checks while no notice can arrive."""
 
@@ -93,6 +96,7 @@ class Keeper:
         self._errands: deque[_Errand] = deque()
         self._checks: dict[str, float] = {}
         self._polls: dict[str, float] = {}
+        self._ask_again: dict[str, float] = {}
         self._pause = FIRST_PAUSE
         self._quiet_at = 0.0
         self._purge_at = 0.0
@@ -353,6 +357,7 @@ class Keeper:
             due = tuple(sorted(key for key, at in checks.items() if at <= now))
             self._checks = {**checks, **dict.fromkeys(due, now + CHECK_MS / 1000)}
         self._polls = {key: poll for key, poll in self._polls.items() if key in by_key}
+        self._ask_again = {key: at for key, at in self._ask_again.items() if key in by_key}
         if due:
             self._request(lambda: self._check_keys(due, by_key))
 
@@ -367,6 +372,7 @@ class Keeper:
             return
         for key, state in zip(keys, reply.states, strict=True):
             self._tell_seats(state, by_key[key])
+            self._tell_shared(key, by_key[key])
             if not hub.listening:
                 self.check_in(key, self._next_poll(key))
             elif state.lapses_in:
@@ -382,6 +388,19 @@ class Keeper:
                 or seat.holder in state.claimed
                 or (seat.epoch and seat.epoch != state.epoch)
             ):
+                seat.wake()
+
+    def _tell_shared(self, key: str, seats: list[ClientSeat]) -> None:
+        """Let those who wait under a given holder ask again now and then.
+
+        Other clients may wait under it, too. To the store they are one waiter, of the client that
+        asked last, and no check tells the others what has become of it.
+        """
+        now = self._hub.clock.monotonic()
+        shared = [seat for seat in seats if seat.shared]
+        if shared and now >= self._ask_again.setdefault(key, now + SHARED):
+            self._ask_again[key] = now + SHARED
+            for seat in shared:
                 seat.wake()
 
     def _next_poll(self, key: str) -> float:
