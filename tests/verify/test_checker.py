@@ -266,9 +266,16 @@ def test_a_lease_may_stand_longer_by_what_the_stores_clock_was_set_back_meanwhil
 def test_a_lease_stands_no_longer_if_the_stores_clock_was_set_back_before_or_after(tale):
     tale.fault("back", 0.0, 0.1, delays=2.0)
     tale.acquire("a", 0.2, 0.3, 5, ttl=1000)
-    tale.fault("back", 2.5, 2.6, delays=2.0)
-    tale.look("b", 3.0, 3.0, ("a", 5, "held"))
+    tale.fault("back", 3.5, 3.6, delays=2.0)
+    tale.look("b", 4.0, 4.0, ("a", 5, "held"))
     assert found(tale) == ["lifetime"]
+
+
+def test_a_lease_that_lapsed_just_before_the_stores_clock_was_set_back_may_stand_again(tale):
+    tale.acquire("a", 0.0, 0.1, 5, ttl=1000)
+    tale.fault("back", 2.5, 2.6, delays=2.0)
+    tale.look("b", 2.9, 2.9, ("a", 5, "held"))
+    assert found(tale) == []
 
 
 def test_a_released_lease_that_is_still_in_the_way_is_a_breach(tale):

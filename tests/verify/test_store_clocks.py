@@ -11,15 +11,23 @@ from test_stores import SECONDS, passed
 from turned_clocks import TurnedPostgres, TurnedValkey
 
 from joblock import JobLocks, LockLost
+from joblock.store.ops import Acquire, Granted, Holders, Refresh, Renewal
+from joblock.stores.registry import open_store
 from joblock.verify import Plan
 from joblock.verify.nemesis import ServerFault
 
 HOUR = 3600.0
+BACK = 3.0
+"""Seconds by which it is set back again and again; the ttls of the workers are shorter."""
 
 
-@pytest.fixture(params=["postgresql", "valkey"])
-def turned(request, tmp_path):
-    server = TurnedValkey(tmp_path / "valkey") if request.param == "valkey" else TurnedPostgres()
+@pytest.fixture(scope="module", params=["postgresql", "valkey"])
+def turned(request, tmp_path_factory):
+    """One for all, whose clock goes on from where the last test left it."""
+    if request.param == "valkey":
+        server = TurnedValkey(tmp_path_factory.mktemp("valkey"))
+    else:
+        server = TurnedPostgres()
     yield server
     server.remove()
 
@@ -76,10 +84,38 @@ def test_a_waiter_is_let_in_when_the_clock_is_set_forward(turned, locks, others)
 
 def test_a_clock_set_back_lets_leases_lapse_later_by_that_much(turned, locks, others):
     assert locks.model.acquire("k", 1, "whoever")  # nobody renews it
-    turned.clock.step(-4)
+    turned.clock.step(-2)
     begin = time.monotonic()
     with others.lock("k", ttl=60, wait=60):
-        assert time.monotonic() - begin > 4
+        assert time.monotonic() - begin > 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_leases_that_others_took_stand_no_more_when_the_clock_is_set_back(turned, before, after):
+    """Mutexes (limit 1) and permits."""
+    store, key = open_store(turned.url), f"taken {before} {after}"
+    try:
+        driver = store.driver()
+        old = [Acquire(key, f"old {number}", 60_000, limit=before) for number in range(before)]
+        new = [Acquire(key, f"new {number}", 60_000, limit=after) for number in range(after)]
+        assert all(isinstance(driver.call(op), Granted) for op in old)
+        turned.clock.step(100)
+        assert all(isinstance(driver.call(op), Granted) for op in new)
+        turned.clock.step(-100)
+        assert {seen.holder for seen in driver.call(Holders(key))} == {op.holder for op in new}
+        late = tuple(Renewal(key, op.holder, 0, 60_000) for op in old)
+        assert driver.call(Refresh(late, extend_only=False)).renewed == (False,) * before
+    finally:
+        store.close()
+
+
+def test_a_lapsed_lease_that_nobody_took_stands_again_when_the_clock_is_set_back(turned, locks):
+    assert locks.model.acquire("nobody's", 60, "whoever")
+    turned.clock.step(100)
+    assert locks.model.peek("nobody's").state == "expired"
+    turned.clock.step(-100)
+    assert locks.model.peek("nobody's").state == "held"
+    locks.model.release("nobody's", "whoever")
 
 
 def test_tokens_go_on_growing_when_the_clock_is_set_back(turned, locks, others):
@@ -104,14 +140,22 @@ def test_tokens_go_on_growing_when_the_clock_is_set_back(turned, locks, others):
 
 def test_promises_are_kept_while_the_clock_is_set_forward(turned):
     """But for those leases that lapsed early: two may then believe in a key."""
-    report = passed(
-        Plan(
-            turned.url,
-            seconds=SECONDS,
-            workers=3,
-            seed=49,
-            faults=("pause", "kill"),
-            server_faults={"leap": ServerFault(lambda: turned.clock.step(HOUR), voids=True)},
-        )
+    forward = ServerFault(lambda: turned.clock.step(HOUR), voids=True)
+    assert passed(plan(turned, 49, {"leap": forward})).faults["leap"]
+
+
+def test_all_promises_are_kept_while_the_clock_is_set_back(turned):
+    """Leases only last longer, by what the checker is told."""
+    back = ServerFault(lambda: turned.clock.step(-BACK), delays=BACK)
+    assert passed(plan(turned, 59, {"back": back})).faults["back"]
+
+
+def plan(turned, seed, faults):
+    return Plan(
+        turned.url,
+        seconds=SECONDS,
+        workers=3,
+        seed=seed,
+        faults=("pause", "kill"),
+        server_faults=faults,
     )
-    assert report.faults["leap"]

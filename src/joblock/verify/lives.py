@@ -353,9 +353,12 @@ def _surely_ended(life: Life, history: History, crashes: list[Fault], bounds: Bo
 
 
 def _delayed(act: Act, end: float, faults: list[Fault]) -> float:
-    """When what it gave lapses at the latest, if faults since then have put that off."""
+    """When what it gave lapses at the latest, if faults since then have put that off.
+
+    What lapsed just before such a fault, and was not taken by anybody, stands again.
+    """
     for fault in faults:
-        if fault.delays and act.invoked < fault.end and fault.begin < end:
+        if fault.delays and act.invoked < fault.end and fault.begin < end + fault.delays:
             end += fault.delays
     return end
 
