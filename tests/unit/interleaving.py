@@ -105,7 +105,7 @@ class Client(Hub):
     def owner(self):
         return None
 
-    def event(self):
+    def seat_event(self):
         return Bell()
 
     def set(self, event):

@@ -49,11 +49,20 @@ P = ParamSpec("P")
 
 
 class _LoopEvent(asyncio.Event):
-    """An asyncio.Event for the one task that waits for it.
+    """An asyncio.Event that knows its loop, so that other threads can set it."""
 
-    It knows its loop, so that other threads can set it; and it keeps no list of those who wait,
-    which is most of what an asyncio.Event weighs.
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = _running_loop()
+
+
+class _SeatEvent(asyncio.Event):
+    """The same for the one task that waits at a seat.
+
+    It keeps no list of those who wait, which is most of what an asyncio.Event weighs.
     """
+
+    __repr__ = object.__repr__
 
     def __init__(self) -> None:
         self.loop = _running_loop()
@@ -122,7 +131,10 @@ class _TaskWaker:
     def event(self) -> _LoopEvent:
         return _LoopEvent()
 
-    def set(self, event: _LoopEvent) -> None:
+    def seat_event(self) -> _SeatEvent:
+        return _SeatEvent()
+
+    def set(self, event: _LoopEvent | _SeatEvent) -> None:
         if asyncio._get_running_loop() is event.loop:  # noqa: SLF001 - the public one raises
             event.set()
             return

@@ -30,7 +30,11 @@ class Waker(Protocol):
         ...
 
     def event(self) -> Any:
-        """A new event of the client's kind."""
+        """A new event of the client's kind, for any number of threads or tasks to wait for."""
+        ...
+
+    def seat_event(self) -> Any:
+        """One for the only one who waits at a seat."""
         ...
 
     def set(self, event: Any) -> None:
@@ -77,7 +81,7 @@ class ClientSeat:
     def before_pause(self) -> Any:
         """The event to wait on, or None if it was woken already."""
         if self._event is None:
-            self._event = self._hub.waker.event()
+            self._event = self._hub.waker.seat_event()
         return None if self._flag else self._event
 
     def sit(self, epoch: int, remaining: int, join: int, skip_grace: bool) -> None:

@@ -53,6 +53,8 @@ class _ThreadWaker:
     def event(self) -> threading.Event:
         return threading.Event()
 
+    seat_event = event
+
     def set(self, event: threading.Event) -> None:
         event.set()
 

@@ -127,6 +127,17 @@ class Losing(ClientScenarios):
         assert stage.key in told[0]
         assert a.do(lease.release) is False
 
+    def test_everybody_who_waits_for_the_loss_is_told(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        lease = a.do(locks.acquire, stage.key, stage.ttl)
+        lost = a.do(lambda: lease.lost)
+        waiting = [actor.start(lost.wait) for actor in (a, b)]
+        stage.actor("ops").do(others.model.delete, stage.key)
+        stage.elapse(0.5 * stage.ttl)
+        for waits in waiting:
+            assert waits.result(PATIENCE) is True
+
     def test_a_lease_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before(
         self, stage: Stage, a: Actor, locks: Client
     ) -> None:
