@@ -367,15 +367,10 @@ class AsyncLock(BaseLock[AsyncLease]):
     def __aenter__(self) -> Coroutine[Any, Any, AsyncLease]:
         return self.enter(self._request.wait)
 
-    async def enter(self, wait: int | None) -> AsyncLease:
+    def enter(self, wait: int | None) -> Coroutine[Any, Any, AsyncLease]:
         """Enter the block, waiting that many milliseconds; for the library's own use."""
-        task = _task()
-        lease = await self._take(task, wait)
-        if type(lease) is not AsyncLease:
-            raise flows.not_acquired(self._request, cast("Busy", lease))
-        if self._entered_by(task, lease):
-            lease.enter_block(task)
-        return lease
+        entering = self._take(_task(), wait, block=True)
+        return cast("Coroutine[Any, Any, AsyncLease]", entering)
 
     async def __aexit__(
         self,
@@ -387,7 +382,10 @@ class AsyncLock(BaseLock[AsyncLease]):
         if lease is not None:
             await lease.leave_block(error)
 
-    async def _take(self, owner: asyncio.Task[Any], wait: int | None) -> AsyncLease | Busy:
+    async def _take(
+        self, owner: asyncio.Task[Any], wait: int | None, *, block: bool = False
+    ) -> AsyncLease | Busy:
+        """Win a lease, or say who is in the way; to enter a ``block`` without one is an error."""
         hub, request = self._hub, self._request
         nested = self._nest(owner) if self._reentrant else None
         if nested is not None:
@@ -397,14 +395,18 @@ class AsyncLock(BaseLock[AsyncLease]):
         won = None
         try:
             won = await _drive(hub, flows.acquire(hub, request))
-            if isinstance(won, Busy):
-                return won
-            lease = AsyncLease(hub, won)
-            self._push(owner, lease)
+            if not isinstance(won, Busy):
+                lease = AsyncLease(hub, won)
+                self._push(owner, lease)
+                if block:
+                    lease.enter_block(owner)
+                return lease
         except BaseException:
             self._take_back(owner, won)
             raise
-        return lease
+        if block:
+            raise flows.not_acquired(self._request, won)
+        return won
 
 
 class AsyncJobLockModel:

@@ -98,10 +98,6 @@ class BaseLock(Generic[L]):
         if levels and levels[-1] is not None and levels[-1].hold is won:
             self._pop(owner)
 
-    def _entered_by(self, owner: Any, lease: L) -> bool:
-        """Whether that owner's innermost level is the lease's own, and not a nested one."""
-        return self._levels[owner][-1] is lease
-
     def _leaver(self) -> Any:
         """Who leaves a block: whoever entered it, even if a framework leaves it elsewhere."""
         owner = self._hub.waker.owner()

@@ -318,7 +318,7 @@ class _Wait:
         self.began = self.sent = sent
         self.left = False
         self.end = None if request.wait is None else sent + request.wait / 1000
-        self.outage = _Outage(self.end)
+        self.outage: _Outage | None = None
 
     def out(self, reply: AcquireReply | StoreUnavailable) -> Flow[AcquireReply]:
         """Wait until granted or joined, until refused for good, or until the wait is over.
@@ -328,7 +328,7 @@ class _Wait:
         late = False
         while True:
             if isinstance(reply, StoreUnavailable):
-                yield Pause(self.seat, self.outage.retry_at(self.desk.clock.monotonic(), reply))
+                yield Pause(self.seat, self._retry_at(reply))
                 _end_if_dismissed(self.request, self.seat)
                 self.seat.woken()  # the request is sent again anyway; left set, it would spin
             elif type(reply) is Granted:
@@ -357,7 +357,7 @@ class _Wait:
         return cast("Busy | Joined", reply)
 
     def _sit(self, busy: Busy) -> None:
-        self.outage.over()
+        self.outage = None
         queue = self.queue
         if not queue.arrival:
             tell.queued(self.desk, self.request, self.holder, busy)
@@ -369,6 +369,12 @@ class _Wait:
         if self.desk.would_wait_for_itself(self.request, busy):
             raise RuntimeError(_self_wait(self.request))
         self.seat.sit(busy.epoch, busy.remaining, queue.join or 0, queue.skip_grace)
+
+    def _retry_at(self, error: StoreUnavailable) -> float:
+        now = self.desk.clock.monotonic()
+        if self.outage is None:
+            self.outage = _Outage(self.end, now)
+        return self.outage.retry_at(now, error)
 
     def _over(self) -> bool:
         return self.end is not None and self.desk.clock.monotonic() >= self.end
@@ -409,23 +415,16 @@ class _Wait:
 class _Outage:
     """How long the store has been away, and when to ask again."""
 
-    __slots__ = ("end", "pause", "since")
+    __slots__ = ("end", "pause")
 
-    def __init__(self, end: float | None) -> None:
-        self.end = end
-        self.over()
-
-    def over(self) -> None:
-        self.since: float | None = None
+    def __init__(self, end: float | None, now: float) -> None:
+        self.end = now + OUTAGE_LIMIT if end is None else end
         self.pause = FIRST_RETRY
 
     def retry_at(self, now: float, error: StoreUnavailable) -> float:
-        if self.since is None:
-            self.since = now
-        end = self.since + OUTAGE_LIMIT if self.end is None else self.end
-        if now >= end:
+        if now >= self.end:
             raise error
-        at = min(end, now + self.pause)
+        at = min(self.end, now + self.pause)
         self.pause = min(LONGEST_RETRY, self.pause * 2)
         return at
 
