@@ -541,6 +541,45 @@ def test_a_crash_loses_no_grace(unwritten_pg, key):
         assert reply.why == "grace"
 
 
+def test_whoever_a_crash_may_have_forgotten_is_told_to_queue_again(unwritten_pg, key):
+    queue = Queueing("c", listening=True)
+    with opened(PostgresStore.from_url(unwritten_pg.url)) as driver:
+        driver.call(Acquire(key, "A", LONG))
+        first = driver.call(Acquire(key, "B", LONG, queue=queue))
+        driver.call(Acquire(f"{key} other", "A", LONG))  # writes all that is before it
+        second = driver.call(Acquire(key, "C", LONG, queue=queue))
+        assert isinstance(first, Busy)
+        assert isinstance(second, Busy)
+        unwritten_pg.crash()
+        unwritten_pg.start()
+        (state,) = driver.call(Check("c", (key,))).states
+        assert state.epoch not in {first.epoch, second.epoch}
+        again = queue._replace(arrival=second.arrival)
+        driver.call(Acquire(key, "C", LONG, queue=again))
+        driver.call(Acquire(key, "B", LONG, queue=queue._replace(arrival=first.arrival)))
+        waiting = driver.call(Waiters(key))
+        assert [(waiter.holder, waiter.arrival) for waiter in waiting] == [
+            ("B", first.arrival),
+            ("C", second.arrival),
+        ]
+
+
+def test_a_waiter_that_a_crash_may_have_forgotten_has_its_turn(unwritten_pg, key):
+    with (
+        JobLocks(unwritten_pg.url) as locks,
+        JobLocks(unwritten_pg.url) as others,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lease = locks.acquire(key, LONG)
+        assert lease is not None
+        waiting = pool.submit(others.acquire, key, LONG, True)  # noqa: FBT003 - it waits
+        wait_until(lambda: locks.model.waiters(key))
+        unwritten_pg.crash()
+        unwritten_pg.start()
+        assert lease.release()
+        assert waiting.result(60) is not None
+
+
 @pytest.fixture
 def unwritten_pg():
     """A server that writes what was committed asynchronously only when it must."""

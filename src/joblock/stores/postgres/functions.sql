@@ -305,17 +305,21 @@ begin
     end loop;
 end $$;
 
--- Count a client as present; the epoch of its presence.
+-- Count a client as present; the epoch of its presence. Not in SQL, whose plan is made anew at each
+-- call: that takes six times as long as the statement.
 create or replace function {schema}.joblock_1_report(k text, c text, t bigint, us bigint)
-returns bigint language sql volatile as $$
+returns bigint language plpgsql volatile as $$
+declare of_presence bigint;
+begin
     insert into {schema}.job_lock_presence as p (key, client, until, epoch)
     values (k, c, t + 15000, us)
     on conflict (key, client) do update set
         until = excluded.until,
         epoch = case when p.until > t then p.epoch
                      else greatest(p.epoch + 1, excluded.epoch) end
-    returning p.epoch
-$$;
+    returning p.epoch into of_presence;
+    return of_presence;
+end $$;
 
 create or replace function {schema}.joblock_1_waits(r {schema}.job_locks) returns boolean
 language plpgsql volatile as $$
@@ -484,6 +488,8 @@ begin
     end if;
     -- What a grace is left of has ended before: it is the next run that a joiner joins.
     run := b.token + b.over::integer;
+    -- A crash may forget that it was queued: presence is gone after one, so all are queued anew.
+    perform set_config('synchronous_commit', 'off', true);
     if w.holder is null then
         w.joins := case when joining = 0 then run else joining end;
         w.arrival := case when old_arrival > 0 then old_arrival else r.arrivals + 1 end;

@@ -67,7 +67,9 @@ create index if not exists job_lock_waiters_queue
     on {schema}.job_lock_waiters (key, arrival, holder) where not parked;
 
 -- Which clients that wait for a key are alive. It belongs to the key, so the key's lock covers it.
-create table if not exists {schema}.job_lock_presence (
+-- Unlogged: a crash or a failover empties it. Then each client is told a new epoch and has whoever
+-- waits queued again, so that nobody is forgotten whose queueing was lost.
+create unlogged table if not exists {schema}.job_lock_presence (
     key         text collate "C" not null,
     client      text collate "C" not null,
     until       bigint  not null,
