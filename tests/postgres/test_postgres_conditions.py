@@ -572,7 +572,7 @@ def test_a_waiter_that_a_crash_may_have_forgotten_has_its_turn(unwritten_pg, key
     ):
         lease = locks.acquire(key, LONG)
         assert lease is not None
-        waiting = pool.submit(others.acquire, key, LONG, True)  # noqa: FBT003 - it waits
+        waiting = pool.submit(others.acquire, key, LONG, True)
         wait_until(lambda: locks.model.waiters(key))
         unwritten_pg.crash()
         unwritten_pg.start()
