@@ -25,7 +25,9 @@ from sqlalchemy import (
 __all__ = ["add_tables"]
 
 # What schema.sql says is the one truth; these are the forms that it has.
-_TABLE = re.compile(r"create table if not exists \{schema\}\.(\w+) \((.*?)\n\)", re.DOTALL)
+_TABLE = re.compile(
+    r"create (unlogged )?table if not exists \{schema\}\.(\w+) \((.*?)\n\)", re.DOTALL
+)
 _COLUMN = re.compile(
     r"^    (\w+) +(text|bigint|integer|boolean)( +collate \"C\")?( +primary key)?( +not null)?"
     r"(?: +default ('[^']*'|\w+))?",
@@ -47,8 +49,8 @@ def add_tables(metadata: MetaData, schema: str | None = None) -> tuple[Table, ..
     sql = files("joblock.stores.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
     sql = re.sub("--.*", "", sql)
     tables = {
-        name: Table(name, metadata, *_parts(body), schema=schema)
-        for name, body in _TABLE.findall(sql)
+        name: Table(name, metadata, *_parts(body), schema=schema, prefixes=unlogged.upper().split())
+        for unlogged, name, body in _TABLE.findall(sql)
     }
     for name, table, columns, where in _INDEX.findall(sql):
         described: list[Column[object]] = [tables[table].c[each] for each in columns.split(", ")]

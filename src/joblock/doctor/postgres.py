@@ -351,7 +351,7 @@ def _grants(server: _Server, missing: list[str]) -> list[Finding]:
 
 def _tables() -> dict[str, dict[str, str]]:
     """The columns of each table and their types, as the DDL has them."""
-    pattern = r"create table if not exists \{schema\}\.(\w+) \(\n(.*?)\n\)"
+    pattern = r"create (?:unlogged )?table if not exists \{schema\}\.(\w+) \(\n(.*?)\n\)"
     return {
         name: {
             column: kind
