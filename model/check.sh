@@ -5,7 +5,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-# One variant a line: its name; how it must end; the macros it is built with (see clients.pml).
+# One variant a line: its name; how it must end; the macros it is built with (see clients.pml, or
+# runs.pml for those with JOBS).
 #   holds    every state was visited, and no property fails
 #   refuted  a state breaks a property (an assertion)
 #   starves  a live waiter waits for ever, though everybody who can go on does
@@ -40,6 +41,15 @@ tokens                holds    N=2 ROUNDS=2 FAULTS=2 TOKENS
 tokens-weights        holds    N=3 ROUNDS=2 FAULTS=1 TOKENS WEIGHTS
 tokens-of-permits     refuted  N=3 ROUNDS=2 TOKENS WEIGHTS PERMIT_TOKENS
 
+# Jobs: runs that are joined, grace, and ticks that are run once.
+occurrences-quiet     holds    LIVE JOBS N=3 ROUNDS=1 OCCURRENCES GIVE_UPS=1
+occurrences           holds    LIVE JOBS N=2 ROUNDS=2 OCCURRENCES FAULTS=1
+occurrences-faults    holds    JOBS N=3 ROUNDS=1 OCCURRENCES FAULTS=2
+joins-quiet           holds    LIVE JOBS N=3 ROUNDS=1 JOIN GRACE
+joins                 holds    LIVE JOBS N=2 ROUNDS=2 JOIN GRACE OCCURRENCES FAULTS=1
+joins-faults          holds    JOBS N=3 ROUNDS=1 JOIN GRACE FAULTS=2 GIVE_UPS=1
+joins-of-occurrences  holds    JOBS N=3 ROUNDS=1 JOIN GRACE OCCURRENCES FAULTS=1
+
 # One rule broken each.
 serve-after-release   refuted  N=3 BREAK_SERVE_AFTER_RELEASE
 serve-after-leave     refuted  N=3 GIVE_UPS=1 BREAK_SERVE_AFTER_LEAVE
@@ -56,6 +66,12 @@ lapse-first           refuted  N=3 CHECKS=1 FAULTS=1 BREAK_LAPSE_FIRST
 epoch                 starves  LIVE N=3 CHECKS=1 FAULTS=1 ONE_CLIENT BREAK_EPOCH
 epoch-of-each         refuted  N=3 CHECKS=1 FAULTS=1 ONE_CLIENT BREAK_EPOCH_OF_EACH
 take-over-row         refuted  N=2 CHECKS=1 FAULTS=1 TAKE_OVER BREAK_TAKE_OVER
+done                  refuted  JOBS N=3 ROUNDS=1 OCCURRENCES BREAK_DONE
+done-at-confirm       refuted  JOBS N=3 ROUNDS=1 OCCURRENCES BREAK_DONE_AT_CONFIRM
+serve-after-done      refuted  JOBS N=3 ROUNDS=1 OCCURRENCES BREAK_SERVE_AFTER_DONE
+join-in-grace         refuted  JOBS N=2 ROUNDS=1 JOIN GRACE BREAK_JOIN_IN_GRACE
+parked-joiners        refuted  JOBS N=3 ROUNDS=1 JOIN FAULTS=1 BREAK_PARKED_JOINERS
+last-chance           refuted  JOBS N=3 ROUNDS=1 JOIN GIVE_UPS=1 BREAK_LAST_CHANCE
 END
 }
 
@@ -64,6 +80,10 @@ enter_folder() {
   trap 'rm -rf "$folder"' EXIT
   trap 'exit 130' HUP INT TERM
   cd "$folder"
+}
+
+model_of() { # MACROS...
+  if [[ " $* " == *" JOBS "* ]]; then echo runs.pml; else echo clients.pml; fi
 }
 
 # Build and run in the current, empty folder; the verifier's report is in the file "report". The
@@ -83,7 +103,7 @@ verify() { # WANTED MACROS...
     [[ " $* " != *" SHORTEST "* ]] || build+=(-DBFS)
   fi
   cp "$here"/*.pml .
-  spin "${macros[@]}" -a clients.pml >translation 2>&1 || return
+  spin "${macros[@]}" -a "$(model_of "$@")" >translation 2>&1 || return
   gcc "${build[@]}" -o pan pan.c || return
   (ulimit -t 60 && exec ./pan "${flags[@]}" -m1000000 -w22) >report 2>&1
 }
@@ -141,7 +161,7 @@ show() { # NAME
     return 1
   }
   macros=("${macros[@]:2}")
-  spin "${macros[@]/#/-D}" -t -B -T clients.pml | grep -vE '^$|^ltl |^Never claim'
+  spin "${macros[@]/#/-D}" -t -B -T "$(model_of "${macros[@]}")" | grep -vE '^$|^ltl |^Never claim'
 }
 
 for tool in spin gcc; do
