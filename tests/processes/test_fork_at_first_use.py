@@ -61,3 +61,47 @@ def test_a_child_forked_during_the_first_use_of_a_client_locks_right_away(
     assert ended.stdout == "True\n0\n", ended.stderr
     # Nothing more: on a busy machine the library may warn that its keeper was kept waiting.
     assert "Traceback" not in ended.stderr
+
+
+LOGGING = """
+import os, signal, sys, threading
+import joblock
+from joblock.values.imports import importing
+
+middle, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)  # after the hook of logging, before joblock's
+
+class Middle:
+    def find_spec(self, name, path, target=None):
+        if name == "atexit":  # near the end of logging, which has its hook and its lock by now
+            middle.set()
+            forking.wait()
+            sys.modules["logging"].getLogger("joblock")
+
+def use():
+    with importing():
+        import logging
+
+sys.modules.pop("atexit", None)
+sys.meta_path.insert(0, Middle())
+thread = threading.Thread(target=use)
+thread.start()
+middle.wait()
+pid = os.fork()
+if not pid:
+    signal.alarm(20)
+    with importing():
+        import logging
+    logging.getLogger("joblock")
+    print("done", flush=True)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+thread.join()
+print(os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+def test_a_fork_does_not_fall_into_the_import_of_logging_whose_lock_it_has_taken() -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LOGGING]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+    assert (ended.stdout, ended.stderr) == ("done\n0\n", "")

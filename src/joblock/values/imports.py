@@ -47,13 +47,14 @@ def around_forks(before: Callable[[], None], after_in_parent: Callable[[], None]
 
 def _before_fork() -> None:
     me = get_ident()
-    theirs = _lock_of_logging()
+    # It takes that lock from somewhere in the middle of its import on.
+    theirs = _lock_of_logging(loading=True)
     had = theirs is not None and theirs._is_owned()  # noqa: SLF001
     if theirs is not None and had:
         theirs.release()
     if _lock.acquire(timeout=PATIENCE):
         _locked.add(me)
-    theirs = theirs if had else _lock_of_logging()
+    theirs = theirs if had else _lock_of_logging(loading=False)
     if theirs is not None and not theirs._is_owned():  # noqa: SLF001
         theirs.acquire()
     done = _done[me] = []
@@ -62,10 +63,11 @@ def _before_fork() -> None:
         done.append(after_in_parent)
 
 
-def _lock_of_logging() -> Any:
+def _lock_of_logging(*, loading: bool) -> Any:
+    """That lock, if it is there; also while logging is being imported, if ``loading``."""
     module = sys.modules.get("logging") if _LOGGING_IS_LATE else None
     spec: Any = getattr(module, "__spec__", None)
-    if spec is None or getattr(spec, "_initializing", False):
+    if spec is None or (getattr(spec, "_initializing", False) and not loading):
         return None
     return getattr(module, "_lock", None)
 
