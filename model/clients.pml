@@ -269,10 +269,10 @@ again:
         break
 #if GIVE_UPS > 0
     :: d_step { here && wants[me] && give_ups > 0 ->
-            /* The last chance: asked without queueing. */
+            /* The last chance. */
             give_ups--;
             asleep[me] = false;
-            acquire(me, false);
+            acquire(me, true);
             reply[me] = answer
         };
         if

@@ -20,6 +20,7 @@ from joblock.testing import ManualClock
 from joblock.testing.faults import FaultyStore
 
 PATIENCE = 20.0
+CHECKS = 10
 TTL = 600
 
 
@@ -32,10 +33,15 @@ class Pair(NamedTuple):
     second: Future[Lease | None]
 
     def check_until(self, reached: Callable[[], bool]) -> None:
-        """Let time pass for two checks; what they lead to happens in other threads."""
-        for _ in range(2):
+        """Let time pass, check by check; what they lead to happens in other threads."""
+        for _ in range(CHECKS):
             self.clock.advance(CHECK_MS / 1000)
-        until(reached)
+            end = time.monotonic() + PATIENCE / CHECKS
+            while time.monotonic() < end:
+                if reached():
+                    return
+                time.sleep(0.001)
+        assert reached(), "it should have come to that by now"
 
 
 @pytest.fixture

@@ -473,11 +473,10 @@ async def test_whoever_waits_beside_a_loop_for_an_answer_learns_that_the_store_w
         await asyncio.to_thread(driver.call, Acquire(key, "A", LONG))
         own_pg.stop()
         # It connects again and again, for five seconds.
-        asking = asyncio.create_task(asyncio.to_thread(driver.call, Acquire(key, "A", LONG)))
-        await asyncio.sleep(0)
+        asked = driver._side.ask(Acquire(key, "A", LONG))  # noqa: SLF001 - on its way for sure
         await asyncio.to_thread(store.close)
-        with pytest.raises(StoreUnavailable):
-            await asyncio.wait_for(asking, 60)
+        with pytest.raises(StoreUnavailable, match="was closed before it answered"):
+            await asyncio.to_thread(asked.answer)
 
 
 @pytest.mark.parametrize("through", ["psycopg", "asyncpg", "sqlalchemy"])
@@ -562,6 +561,21 @@ def test_whoever_a_crash_may_have_forgotten_is_told_to_queue_again(unwritten_pg,
             ("B", first.arrival),
             ("C", second.arrival),
         ]
+
+
+def test_a_crash_forgets_nobody_where_somebody_has_made_the_table_of_presence_a_logged_one(
+    unwritten_pg, key
+):
+    with opened(PostgresStore.from_url(unwritten_pg.url)) as driver:
+        driver.call(Acquire(key, "A", LONG))
+        unwritten_pg.run("alter table job_lock_presence set logged")
+        try:
+            driver.call(Acquire(key, "B", LONG, queue=Queueing("c", listening=True)))
+            unwritten_pg.crash()
+            unwritten_pg.start()
+            assert [waiter.holder for waiter in driver.call(Waiters(key))] == ["B"]
+        finally:
+            unwritten_pg.run("alter table job_lock_presence set unlogged")
 
 
 def test_a_waiter_that_a_crash_may_have_forgotten_has_its_turn(unwritten_pg, key):

@@ -96,8 +96,12 @@ class Hub:
 
     def _open_and_call(self, op: Any) -> Any:
         """The first `call`: from then on it is the blocking driver's own."""
-        self.call = cast("Callable[[Any], Any]", self.store.driver().call)
-        return self.call(op)
+        store = self.store
+        call = cast("Callable[[Any], Any]", store.driver().call)
+        with self.lock:
+            if self._store is store:  # and was not closed meanwhile
+                self.call = call
+        return call(op)
 
     def call_behind(self, op: Any) -> Any:
         """`call` for the keeper, which may outlast `close`: what it opens then is closed again."""
@@ -106,10 +110,12 @@ class Hub:
         try:
             return self.call(op)
         finally:
-            if late and not self.subscribed:
-                self._close_store()
-            elif self._store is not store:
+            if self._store is not store:
                 store.close()
+                late = self.closed
+            # A closed client may be in use again by now.
+            if late and not (self.subscribed or self.holds or self.seats):
+                self._close_store()
 
     def _close_store(self) -> None:
         with self.lock:

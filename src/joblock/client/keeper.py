@@ -397,7 +397,7 @@ class Keeper:
         asked last, and no check tells the others what has become of it.
         """
         now = self._hub.clock.monotonic()
-        shared = [seat for seat in seats if seat.shared]
+        shared = [seat for seat in seats if seat.shared and seat.holder]
         if shared and now >= self._ask_again.setdefault(key, now + SHARED):
             self._ask_again[key] = now + SHARED
             for seat in shared:

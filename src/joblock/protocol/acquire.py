@@ -6,7 +6,7 @@ queues, confirms a claim, asks again after a lost reply, and queues again whoeve
 1. Send it. Granted: done. Refused and not to wait: done.
 2. Queued: sleep until woken (a notice, a check that saw something, the end of the wait).
 3. Woken: send it again, under the old arrival number.
-4. The wait is over: ask a last time without queueing, which also learns who holds it, and leave.
+4. The wait is over: ask a last time, which also learns who holds it or who ran, and leave.
 
 However a flow ends early (an error, a cancellation, an interrupt, the generator dropped), what it
 may have got is given back behind the caller's back.
@@ -271,6 +271,7 @@ def _wait_for_holder(desk: Desk, request: Request) -> Flow[tuple[Request, str]]:
         while not holder and now < end:
             yield Pause(seat, min(end, now + FIRST_RETRY))
             _end_if_dismissed(request, seat)
+            seat.woken()  # left set, it would spin, and in an event loop keep all else from running
             now = desk.clock.monotonic()
             holder = desk.new_holder(request)
     finally:
@@ -392,6 +393,8 @@ class _Wait:
     def _last_chance(self) -> Flow[AcquireReply]:
         """Ask once more, who holds it or how the run that was joined has ended; then leave."""
         reply = yield from self._ask_again()
+        if type(reply) is Granted and _came_late(self.desk, self.request, self.sent):
+            reply = yield from self._ask_again()
         if isinstance(reply, StoreUnavailable):
             raise reply
         if type(reply) is Busy:

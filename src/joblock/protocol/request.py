@@ -108,11 +108,19 @@ def _check(
     )
 
 
+_PLAIN = frozenset({int, float, str, bool, type(None)})
+
+
 @lru_cache(maxsize=256, typed=True)
 def _check_once(*options: Any) -> _Checked:
-    """The same for options seen before; TypeError for those that are not to be remembered."""
-    if tuple in map(type, options):
-        raise TypeError  # (1, "minutes") == (True, "minutes"), of which only one is a duration
+    """The same for options seen before; TypeError for those that are not to be remembered.
+
+    (1, "minutes") == (True, "minutes"), of which only one is a duration; and what is of a class of
+    the caller's own may be another thing the next time.
+    """
+    kinds = map(type, options)
+    if not all(kind in _PLAIN or kind.__module__ == "datetime" for kind in kinds):
+        raise TypeError
     return _check(*options)
 
 

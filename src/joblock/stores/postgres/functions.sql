@@ -488,8 +488,12 @@ begin
     end if;
     -- What a grace is left of has ended before: it is the next run that a joiner joins.
     run := b.token + b.over::integer;
-    -- A crash may forget that it was queued: presence is gone after one, so all are queued anew.
-    perform set_config('synchronous_commit', 'off', true);
+    -- A crash may forget that it was queued: presence is gone after one, so all are queued anew;
+    -- unless somebody has made that table a logged one.
+    if (select x.relpersistence = 'u' from {schema}.job_lock_presence q
+        join pg_class x on x.oid = q.tableoid where q.key = k and q.client = c) then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
     if w.holder is null then
         w.joins := case when joining = 0 then run else joining end;
         w.arrival := case when old_arrival > 0 then old_arrival else r.arrivals + 1 end;

@@ -256,11 +256,15 @@ class AsyncDriver:
         if self._opening:
             # Cancelling them would look to their callers as if these had been cancelled.
             await asyncio.wait(list(self._opening.values()))
-        opened, self._open, self._usual = self._open, {}, None
-        for connection in opened.values():
+        self._usual = None
+        for place, connection in tuple(self._open.items()):
             # What undoes a cancelled request goes another way, and must not come before it.
-            await connection.answered()
-            connection.close()
+            try:
+                await connection.answered()
+            finally:
+                connection.close()
+                if self._open.get(place) is connection:
+                    del self._open[place]
         # The loop closes their sockets in its next turn.
         await asyncio.sleep(0)
 

@@ -36,11 +36,10 @@ READ_SIZE = 65_536
 class Connection:
     """One socket, logged in."""
 
-    __slots__ = ("__weakref__", "_parser", "_sock", "last", "place")
+    __slots__ = ("__weakref__", "_parser", "_sock", "place")
 
     def __init__(self, shown: str, place: Place, login: Login) -> None:
         self.place = place
-        self.last = False
         self._parser = Parser()
         self._sock = _connect(place, login)
         try:
@@ -190,7 +189,7 @@ class Pool:
         """Put it back; all its replies were read."""
         # In this order: whoever closes the pool just now finds it there, or is found out here.
         self._idle.append(connection)
-        if connection.last:
+        if self._closed:
             self.clear()
         if self._waiting:
             with self._freed:
@@ -215,8 +214,6 @@ class Pool:
     def close(self) -> None:
         """Close those that nobody uses, and all others when they are given back, now and later."""
         self._closed = True
-        for connection in tuple(self._every):
-            connection.last = True
         self.clear()
 
     def _wait_or_connect(self) -> Connection:
@@ -235,8 +232,6 @@ class Pool:
                 self._waiting -= 1
         connection = self._connect()
         self._every.add(connection)
-        if self._closed:
-            connection.last = True
         return connection
 
 

@@ -176,6 +176,25 @@ class Holding(ClientScenarios):
         a.do(lease.release)
         stage.until_free()
 
+    def test_a_grant_at_the_end_of_a_wait_that_arrives_late_is_asked_for_once_more(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
+    ) -> None:
+        faults, clock = stage.faults(locks), stage.manual
+        faults.drop_notices()
+        other = b.do(others.acquire, stage.key, 300)
+        acquiring = a.start(locks.acquire, stage.key, 30, wait=0.5)
+        stage.until_queued(1)
+        stage.until_asleep(1)
+        b.do(other.release)
+        gate = faults.delay(Acquire, done=True)
+        clock.advance(0.5, settle=False)
+        gate.wait_for_arrival()
+        clock.advance(31, settle=False)
+        gate.open()
+        lease = acquiring.result(PATIENCE)
+        assert lease.held
+        a.do(lease.release)
+
     def test_a_late_grant_that_is_anothers_by_then_is_no_grant(
         self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
     ) -> None:

@@ -413,6 +413,26 @@ class Running(ClientScenarios):
         gate.open()
         assert releasing.result(PATIENCE) is True
 
+    def test_who_waits_for_a_holder_that_is_being_released_keeps_nobody_from_running(
+        self, stage: Stage, a: Actor, b: Actor, locks: Client
+    ) -> None:
+        lease = a.do(locks.acquire, stage.key, stage.ttl, holder="h")
+        gate = stage.faults(locks).delay(Release)
+        releasing = a.start(lease.release)
+        gate.wait_for_arrival()
+        waiting = b.start(locks.acquire, stage.key, stage.ttl, wait=True, holder="h")
+        stage.until_asleep(1)
+        for _ in range(3):
+            stage.elapse(0.03)
+        c = stage.actor("C")
+        c.do(c.do(locks.acquire, f"{stage.key}:2", stage.ttl).release)
+        gate.open()
+        assert releasing.result(PATIENCE) is True
+        stage.elapse_until(waiting.done)
+        again = waiting.result(PATIENCE)
+        assert again.token > lease.token
+        b.do(again.release)
+
     def test_two_waits_of_one_holder_are_both_granted_what_it_gets(
         self, stage: Stage, a: Actor, b: Actor, locks: Client, others: Client
     ) -> None:
