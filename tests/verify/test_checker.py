@@ -285,6 +285,26 @@ def test_a_released_lease_that_is_still_in_the_way_is_a_breach(tale):
     assert found(tale) == ["lifetime"]
 
 
+def put_back(tale, token):
+    tale.queue("a", 0.0, 0.1, 1, by="z")
+    tale.acquire("a", 0.3, 0.4, 5, ttl=1000, queue=["client-a", 1])
+    tale.release("a", 0.6, 0.7, 5)
+    tale.acquire("b", 3.0, 3.1, busy=["a", 900, "held", token, 0, 0])
+
+
+def test_a_waiter_that_a_failover_has_put_back_may_be_handed_the_key_once_more(tale):
+    put_back(tale, token=6)
+    assert found(tale) == ["lifetime"]
+    tale.fault("replaced", 0.5, 1.0, voids=True)
+    assert found(tale) == []
+
+
+def test_a_failover_brings_no_lease_back_that_has_lapsed(tale):
+    put_back(tale, token=5)
+    tale.fault("replaced", 0.5, 1.0, voids=True)
+    assert found(tale) == ["lifetime"]
+
+
 def test_a_request_without_an_answer_may_have_renewed_a_lease(tale):
     tale.acquire("a", 0.0, 0.1, 5, ttl=1000)
     tale.request("a", "Refresh", [[["k", "a", 5, 1000]], True], 0.5, 0.6, error="StoreUnavailable")

@@ -37,7 +37,7 @@ def check(history: History, bounds: Bounds | None = None) -> list[Violation]:
             tokens(story),
             ownership(story, history, bounds),
             views(story, history),
-            lifetimes(story),
+            lifetimes(story, history),
             order(story, history),
             liveness(story, history, bounds),
         ):

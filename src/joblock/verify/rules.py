@@ -217,8 +217,9 @@ def views(story: KeyStory, history: History) -> Iterator[Violation]:
         )
 
 
-def lifetimes(story: KeyStory) -> Iterator[Violation]:
+def lifetimes(story: KeyStory, history: History) -> Iterator[Violation]:
     """No lease outlives its ttl, or its release, without a confirmed renewal."""
+    voids = [fault for fault in history.faults if fault.voids]
     for act in story.looks:
         for seen in act.result or ():
             life = story.by_token.get((seen.holder, seen.token))
@@ -228,9 +229,21 @@ def lifetimes(story: KeyStory) -> Iterator[Violation]:
         if isinstance(act.result, Busy) and act.result.why == "held":
             asked = story.asked.get(act.result.holder, [])
             lives = story.by_holder.get(act.result.holder, [])
-            if lives and _is_through(asked, lives):
+            if lives and _is_through(asked, lives) and not _is_back(lives, act, voids):
                 last = max(lives, key=lambda life: life.surely_ended)
                 yield from _outlived(story, last, act, "in the way")
+
+
+def _is_back(lives: list[Life], act: Act, voids: list[Fault]) -> bool:
+    """Whether it may be a claim for a waiter that a fault has put back into the queue.
+
+    Who takes over from a server may know that it waited, and not that it has had its turn.
+    """
+    known = {life.token for life in lives}
+    return act.result.token not in known and any(
+        fault.begin < act.invoked and any(life.first.invoked < fault.end for life in lives)
+        for fault in voids
+    )
 
 
 def _is_through(asked: list[Act], lives: list[Life]) -> bool:
