@@ -475,7 +475,7 @@ async def test_whoever_waits_beside_a_loop_for_an_answer_learns_that_the_store_w
         # It connects again and again, for five seconds.
         asked = driver._side.ask(Acquire(key, "A", LONG))  # noqa: SLF001 - on its way for sure
         await asyncio.to_thread(store.close)
-        with pytest.raises(StoreUnavailable, match="was closed before it answered"):
+        with pytest.raises(StoreUnavailable):
             await asyncio.to_thread(asked.answer)
 
 

@@ -230,9 +230,7 @@ class _History(RuleBasedStateMachine):
 
     def same_reply(self, key: str, client: str, got: AcquireReply, expected: AcquireReply) -> None:
         agree(type(got), type(expected))
-        if isinstance(got, Busy) and got.token - 1 in self.pairs[key].values():
-            self.same_next(key, got.token, expected.token)
-        else:
+        if not (isinstance(got, Busy) and self.is_next(key, got.token, expected.token)):
             self.same_token(key, got.token, expected.token)
         if isinstance(got, Granted) and isinstance(expected, Granted):
             agree(got.reentered, expected.reentered)
@@ -276,10 +274,10 @@ class _History(RuleBasedStateMachine):
         elif expected:
             agree(got, pairs[expected])
 
-    def same_next(self, key: str, got: int, expected: int) -> None:
-        """A joiner in a grace is told the token after that run's: it may, or may not, be drawn."""
-        pairs = self.pairs[key]
-        assert got in (pairs.get(expected), pairs.get(expected - 1, -1) + 1)
+    def is_next(self, key: str, got: int, expected: int) -> bool:
+        """What a joiner in a grace is told: the token after that run's, drawn or not."""
+        before = self.pairs[key].get(expected - 1)
+        return before is not None and got == before + 1
 
     def same_presence(self, key: str, client: str, got: int, expected: int) -> None:
         kept = self.model.same_epoch(key, client, expected)
