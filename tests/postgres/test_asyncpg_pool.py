@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import traceback
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import pytest
@@ -14,6 +16,7 @@ from postgres_proxy import Proxy
 
 from joblock import AsyncJobLocks, JobLocks, StoreError, StoreMisconfigured, StoreUnavailable
 from joblock.store.ops import Acquire, Granted
+from joblock.stores.postgres.beside import BesideDriver
 from joblock.testing.clients.running import Running
 from joblock.testing.clients.stage import Stage
 
@@ -52,6 +55,36 @@ async def test_a_connection_or_record_of_asyncpg_is_no_store(pool):
     async with pool.acquire() as connection:
         with pytest.raises(TypeError, match="create_pool"):
             AsyncJobLocks(connection)
+
+
+class Endless:
+    """What asks a server that never answers, and would ask it again for ever."""
+
+    def __init__(self):
+        self.asked = threading.Event()
+
+    async def call(self, op):
+        del op
+        self.asked.set()
+        await asyncio.Event().wait()
+
+    def settled(self, holder, then):
+        del holder
+        then()
+
+    async def aclose(self):
+        pass
+
+
+def test_whoever_waits_beside_a_loop_is_told_when_that_ends():
+    endless = Endless()
+    driver = BesideDriver(lambda: endless)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(driver.call, Acquire("key", "A", 60_000))
+        assert endless.asked.wait(60)
+        driver.close()
+        with pytest.raises(StoreUnavailable, match="was closed before it answered"):
+            answer.result(60)
 
 
 async def test_no_connection_of_the_pool_is_used(pool, key):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
+
+import pytest
 
 from joblock.values.clock import SYSTEM_CLOCK
 
@@ -70,3 +74,29 @@ async def test_an_event_ends_a_tasks_wait_and_leaves_no_timer_behind():
     await asyncio.sleep(0)
     event.set()
     await asyncio.wait_for(task, 10)
+
+
+STRUCK = """
+import signal, sys, threading, time
+from joblock.values.clock import SYSTEM_CLOCK
+
+main = threading.main_thread().ident
+
+def strike():
+    while sys._current_frames()[main].f_code.co_name != "wait":
+        time.sleep(0.001)
+    time.sleep(0.1)  # it is about to sleep; should it not yet, the signal is heeded all the sooner
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    threading.Event().wait()
+
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+threading.Thread(target=strike, daemon=True).start()
+until = {until}
+SYSTEM_CLOCK.wait(threading.Event(), until)
+"""
+
+
+@pytest.mark.parametrize("until", ["None", "SYSTEM_CLOCK.monotonic() + 600"])
+def test_the_main_thread_heeds_a_signal_that_another_thread_was_interrupted_by(until):
+    command = [sys.executable, "-c", STRUCK.format(until=until)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 7

@@ -450,8 +450,9 @@ class Hub:
         """
         import warnings
 
-        if self.holds.get(mine) is found:
-            del self.holds[mine]
+        if self.holds.get(mine) is not found:
+            return  # it was ended, while somebody went through the list and had this reference
+        del self.holds[mine]
         place = request.key, holder
         if place not in self.nested or self._last_one_out(*place, closing=True):
             self.keeper.send_from_anywhere(Release(*place, token))

@@ -228,9 +228,17 @@ class _History(RuleBasedStateMachine):
 
     # What "the same" means.
 
-    def same_reply(self, key: str, client: str, got: AcquireReply, expected: AcquireReply) -> None:
+    def same_reply(
+        self,
+        key: str,
+        client: str,
+        got: AcquireReply,
+        expected: AcquireReply,
+        *,
+        joins: bool = False,
+    ) -> None:
         agree(type(got), type(expected))
-        if not (isinstance(got, Busy) and self.is_next(key, got.token, expected.token)):
+        if not (joins and self.is_next(key, got.token, expected.token)):
             self.same_token(key, got.token, expected.token)
         if isinstance(got, Granted) and isinstance(expected, Granted):
             agree(got.reentered, expected.reentered)
@@ -347,8 +355,10 @@ class _History(RuleBasedStateMachine):
                 occurrence=tick,
             )
 
+        names_none = join != "no" and (join == "begin" or (key, holder) not in self.model.joined)
         got, expected = self.both(ask)
-        self.same_reply(key, client, got, expected)
+        joins = names_none and isinstance(expected, Busy) and bool(expected.arrival)
+        self.same_reply(key, client, got, expected, joins=joins)
         for side, reply in ((self.store, got), (self.model, expected)):
             side.keep(key, holder, reply)
             if join != "no" and isinstance(reply, Busy) and reply.arrival:

@@ -7,6 +7,7 @@ a test can put another in its place and pass time without sleeping.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import asyncio
-    import threading
+
+HEED = 1.0
+"""Seconds after which the main thread heeds a signal at the latest while it waits."""
 
 
 class Clock(Protocol):
@@ -56,10 +59,20 @@ class SystemClock:
         self.wall: Callable[[], float] = time.time
 
     def wait(self, event: threading.Event, until: float | None) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.idle(event, until)
+            return
+        # The main thread runs the handlers of signals, but is not woken for one that another
+        # thread was interrupted by, or that fell just before it began to wait.
+        while (left := self._slice(until)) > 0 and not event.wait(left):
+            pass
+
+    def _slice(self, until: float | None) -> float:
+        return HEED if until is None else min(HEED, until - self.monotonic())
+
+    def idle(self, event: threading.Event, until: float | None) -> None:
         # threading.TIMEOUT_MAX bounds a single wait; a wake-up too early only loops the caller.
         event.wait(None if until is None else min(max(0.0, until - self.monotonic()), 4_000_000.0))
-
-    idle = wait
 
     def await_(self, event: asyncio.Event, until: float | None) -> Awaitable[object]:
         # Without a coroutine of its own for those who wait without end: they may be many.
