@@ -10,7 +10,8 @@ few=5
 workers=$1
 shift
 
-run() { .venv/bin/python -m pytest --basetemp="$(mktemp -d /tmp/jXXXXXX)" "$@"; }
+# In a folder with a short name: the path of a Unix socket has no more than 107 characters.
+run() { .venv/bin/python -m pytest --basetemp="$(mktemp -d -t jXXXXXX)" "$@"; }
 
 run --cache-clear -n "$workers" --dist loadscope "$@" && exit 0
 code=$?

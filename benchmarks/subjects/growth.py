@@ -90,7 +90,7 @@ def _fill_postgres(store: servers.Postgres) -> Fill:
     def fill(first: int, last: int) -> None:
         numbers = f"generate_series({first}, {last - 1}) as number"
         store.server.run(
-            "insert into job_locks select (jsonb_populate_record(one, "  # noqa: S608
+            "insert into job_locks select (jsonb_populate_record(one, "  # noqa: S608 - our own
             "jsonb_build_object('key', one.key || number))).* from job_locks as one, "
             f"{numbers} where one.key = 'seed'",
             "vacuum analyze job_locks",
@@ -108,7 +108,7 @@ def _fill_sqlite(url: str) -> Fill:
         names = [f'"{row[1]}"' for row in connection.execute("pragma table_info(job_locks)")]
         values = ", ".join('"key" || number' if name == '"key"' else name for name in names)
         connection.execute(
-            f"with recursive numbers (number) as (select {first} union all "  # noqa: S608
+            f"with recursive numbers (number) as (select {first} union all "  # noqa: S608 - our own
             f"select number + 1 from numbers where number < {last - 1}) "
             f"insert into job_locks ({', '.join(names)}) "
             f"select {values} from job_locks, numbers where key = 'seed'"

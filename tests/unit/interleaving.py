@@ -329,6 +329,16 @@ class World:
             for hold in client.kept():
                 assert client.keeper.up_at() <= max(now, min(hold.due, hold.deadline))
 
+    def play(self, moves, steps):
+        """Make these moves, each with its number; then run everybody to the end."""
+        try:
+            for name, number in steps:
+                moves[name](self, number)
+                self.check()
+            self.calm()
+        finally:
+            self.forget()
+
     # The end: no more faults, and everybody is run to the end.
 
     def calm(self):

@@ -61,14 +61,7 @@ STEPS = st.lists(
 @BOUNDS
 @given(STEPS)
 def test_whatever_happens_nothing_is_held_twice_leaked_or_forgotten(steps):
-    it = Acquisitions()
-    try:
-        for name, number in steps:
-            DO[name](it, number)
-            it.check()
-        it.calm()
-    finally:
-        it.forget()
+    Acquisitions().play(DO, steps)
 
 
 def test_a_cancelled_request_that_arrives_after_a_release_under_its_holder_leaks_nothing():

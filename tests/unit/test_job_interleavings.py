@@ -368,14 +368,7 @@ STEPS = st.lists(
 @BOUNDS
 @given(st.lists(st.sampled_from([*KINDS]), min_size=1, max_size=4), STEPS)
 def test_whatever_happens_runs_are_joined_and_keys_stay_closed_as_was_said(kinds, steps):
-    it = Jobs(kinds)
-    try:
-        for name, number in steps:
-            DO[name](it, number)
-            it.check()
-        it.calm()
-    finally:
-        it.forget()
+    Jobs(kinds).play(DO, steps)
 
 
 def test_a_joiner_whose_wait_ends_just_after_the_run_has_ended_well_does_not_run_it_again():

@@ -157,7 +157,7 @@ def _execute(places: list[str], command: list[str], environment: Mapping[str, st
             number = error.errno or errno.ENOENT
         if number == errno.ENOEXEC:
             # A script without a first line that names its interpreter: a shell runs it itself.
-            os.execve("/bin/sh", ["sh", place, *command[1:]], environment)  # noqa: S606
+            os.execve("/bin/sh", ["sh", place, *command[1:]], environment)  # noqa: S606 - as above
         if number == errno.EACCES:
             found = number
         elif number not in _ABSENT:

@@ -145,7 +145,7 @@ class _TaskWaker:
             return
 
     def settled(self, holder: str, then: Callable[[], None]) -> None:
-        loop = asyncio._get_running_loop()  # noqa: SLF001
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
         if loop is not None:
             for line in (self.lines.get(loop), self.leaving.get(loop)):
                 if line is not None:
@@ -195,7 +195,7 @@ async def _until_closed(
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio._get_running_loop()  # noqa: SLF001
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
     if loop is None:
         raise RuntimeError(
             "AsyncJobLocks needs a running asyncio event loop: call it from a coroutine, or use "

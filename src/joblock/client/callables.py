@@ -24,7 +24,7 @@ def is_async(function: Any) -> bool:
     code = getattr(function, "__code__", None)
     if code is None and not isinstance(function, type):
         kind = cast("Any", type(function))
-        code = getattr(getattr(kind, "__call__", None), "__code__", None)  # noqa: B004
+        code = getattr(getattr(kind, "__call__", None), "__code__", None)  # noqa: B004 - which one
     return bool(code is not None and code.co_flags & _CO_COROUTINE)
 
 

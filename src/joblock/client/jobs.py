@@ -75,7 +75,7 @@ def _body(function: Any) -> Any:
         function = cast("Any", function).func
     if isinstance(function, type) or hasattr(function, "__code__") or hasattr(function, "__func__"):
         return function
-    return getattr(cast("Any", type(function)), "__call__", function)  # noqa: B004
+    return getattr(cast("Any", type(function)), "__call__", function)  # noqa: B004 - which one
 
 
 def default_name(function: Any) -> str:

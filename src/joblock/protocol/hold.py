@@ -164,6 +164,8 @@ class Hold:
 
         A refresh that is on its way may be done at any time; one whose answer never came, too.
         """
+        if self.doubt is NEVER and not self.refreshing:
+            return self.ttl
         return min(self.ttl, self.doubt, *self.refreshing)
 
     def renewed(self, sent: float, now: float) -> None:
@@ -180,9 +182,8 @@ class Hold:
                 return
             if sent < self.extended:
                 return
-            pace = self.ttl if self.doubt is NEVER and not self.refreshing else self.pace
-            end = min(sent + pace * MARGIN, self.ends)
-            self.deadline = max(self.deadline, end)
+            pace = self.pace
+            self.deadline = max(self.deadline, min(sent + pace * MARGIN, self.ends))
             self.due = sent + pace / 3
 
     def refresh(self, ttl: int) -> Refreshing:

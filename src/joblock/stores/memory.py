@@ -113,8 +113,8 @@ class _Key:
                 at += 1
 
     def joiners(self, token: int) -> list[Waiter]:
-        joined = (waiter for waiter in self.waiters.values() if waiter.join)
-        return [waiter for waiter in joined if (waiter.join or 0) <= token]
+        waiters = self.waiters.values()
+        return [waiter for waiter in waiters if waiter.join and waiter.join <= token]
 
     def clients(self) -> list[str]:
         return list(dict.fromkeys(waiter.client for waiter in self.line))
